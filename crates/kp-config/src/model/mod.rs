@@ -1,0 +1,362 @@
+//! The resolved configuration: complete, immutable, without invalid values (parse, don't validate).
+//!
+//! Tables are flat and indexed by small ids, so that a request carries numbers, not references. Everything that is
+//! inherited (http → server → location) is already merged into each [`Location`].
+
+mod location;
+mod proxy;
+mod upstream;
+
+pub use location::*;
+pub use proxy::*;
+pub use upstream::*;
+
+use crate::span::{Span, Spanned};
+use crate::template::{Pattern, Template};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+macro_rules! ids {
+    ($($(#[$doc:meta])* $name:ident,)*) => {$(
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+        pub struct $name(pub u32);
+
+        impl $name {
+            /// The table index.
+            pub fn index(self) -> usize {
+                self.0 as usize
+            }
+        }
+    )*};
+}
+
+ids! {
+    /// Indexes [`Http::servers`].
+    ServerId,
+    /// Indexes [`Http::locations`].
+    LocationId,
+    /// Indexes [`Http::upstreams`].
+    UpstreamId,
+    /// Indexes [`Http::listeners`].
+    ListenerId,
+    /// Indexes [`Http::regexes`].
+    RegexId,
+    /// Indexes [`Http::user_variables`].
+    UserVar,
+    /// Indexes [`Http::log_formats`].
+    LogFormatId,
+    /// Indexes [`Config::log_files`].
+    LogFileId,
+    /// Indexes [`Http::type_maps`].
+    TypeMapId,
+}
+
+/// One complete configuration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Config {
+    /// The main and events contexts.
+    pub main: Main,
+    /// The http context; empty tables where the file has none.
+    pub http: Http,
+    /// Every log file of the configuration, absolute, without duplicates. The master opens and reopens them.
+    pub log_files: Vec<PathBuf>,
+    /// Directories that must exist before serving (temp paths), absolute, without duplicates.
+    pub temp_paths: Vec<PathBuf>,
+}
+
+/// `main` and `events`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Main {
+    /// `daemon`, default on.
+    pub daemon: bool,
+    /// `master_process`, default on.
+    pub master_process: bool,
+    /// `worker_processes`: `None` = auto (cores). nginx's default is 1.
+    pub worker_processes: Option<u32>,
+    /// `user NAME [GROUP]`; `None`: stay as started (as root: `nobody`, as nginx).
+    pub user: Option<Spanned<User>>,
+    /// `pid`, absolute.
+    pub pid: PathBuf,
+    /// `error_log` of the main context, never empty.
+    pub error_log: Vec<ErrorLog>,
+    /// `worker_connections`, default 512.
+    pub worker_connections: u32,
+    /// `multi_accept`, default off.
+    pub multi_accept: bool,
+    /// `worker_rlimit_nofile`.
+    pub worker_rlimit_nofile: Option<u64>,
+    /// `worker_cpu_affinity`: one list of CPUs per worker, in order; empty = not set; `auto` is expanded at start.
+    pub worker_cpu_affinity: CpuAffinity,
+    /// `worker_shutdown_timeout`; `None`: wait for ever.
+    pub worker_shutdown_timeout: Option<Duration>,
+    /// `working_directory`.
+    pub working_directory: Option<PathBuf>,
+}
+
+/// `user`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct User {
+    /// User name.
+    pub name: String,
+    /// Group name; the user's own name when it was not given, as nginx.
+    pub group: String,
+}
+
+/// `worker_cpu_affinity`.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum CpuAffinity {
+    /// Not set.
+    #[default]
+    Off,
+    /// `auto [mask]`: worker n on the n-th allowed CPU.
+    Auto(Option<Vec<u32>>),
+    /// Masks: CPU numbers for each worker; the last one repeats.
+    Masks(Vec<Vec<u32>>),
+}
+
+/// Severity of an error log line, nginx's names; later = more severe.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    /// `debug`
+    Debug,
+    /// `info`
+    Info,
+    /// `notice`
+    Notice,
+    /// `warn`
+    Warn,
+    /// `error`
+    Error,
+    /// `crit`
+    Crit,
+    /// `alert`
+    Alert,
+    /// `emerg`
+    Emerg,
+}
+
+/// One `error_log`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ErrorLog {
+    /// Where to.
+    pub target: LogTarget,
+    /// Least severe level that is written.
+    pub level: Level,
+}
+
+/// Where log lines go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LogTarget {
+    /// `stderr`.
+    Stderr,
+    /// A file of [`Config::log_files`].
+    File(LogFileId),
+}
+
+/// `http`.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Http {
+    /// One per distinct address (a `listen` named by several servers is one listener).
+    pub listeners: Vec<Listener>,
+    /// The `server` blocks in file order.
+    pub servers: Vec<VirtualHost>,
+    /// Every location of every server, `if` blocks and each server's own level included.
+    pub locations: Vec<Location>,
+    /// `upstream` blocks in file order, then implicit ones (`proxy_pass http://address`).
+    pub upstreams: Vec<Upstream>,
+    /// Names of variables that `set`, `map` and named captures define; without the `$`.
+    pub user_variables: Vec<String>,
+    /// `map` blocks.
+    pub maps: Vec<Map>,
+    /// Every regular expression of the configuration; kp-proxy compiles them and reports bad ones at their span.
+    pub regexes: Vec<RegexSource>,
+    /// `log_format`s; index 0 is `combined`.
+    pub log_formats: Vec<LogFormat>,
+    /// `types`; index 0 is nginx's built-in map (html, gif, jpg).
+    pub type_maps: Vec<TypeMap>,
+}
+
+/// A regular expression as written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RegexSource {
+    /// PCRE-like text without the `~` marks.
+    pub pattern: String,
+    /// `~*`.
+    pub case_insensitive: bool,
+    /// Names of its named groups with the variables they set.
+    pub captures: Vec<(String, UserVar)>,
+    /// Its place.
+    pub span: Span,
+}
+
+/// One `map`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Map {
+    /// The variable it defines.
+    pub variable: UserVar,
+    /// What is looked up.
+    pub source: Template,
+    /// `default`; empty where it was not given.
+    pub default: Template,
+    /// Exact entries, compared without case, lower-cased.
+    pub exact: Vec<(String, Template)>,
+    /// With `hostnames`: `*.example.com`, `.example.com`, `mail.*` entries, lower-cased as written.
+    pub wildcards: Vec<(String, Template)>,
+    /// Regular expressions in order.
+    pub regexes: Vec<(RegexId, Template)>,
+    /// `hostnames`.
+    pub hostnames: bool,
+    /// `volatile`: evaluated anew each time.
+    pub volatile: bool,
+}
+
+/// One `log_format`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LogFormat {
+    /// Its name.
+    pub name: String,
+    /// Its text with variables.
+    pub template: Template,
+    /// `escape=`.
+    pub escape: Escape,
+}
+
+/// How variables are escaped in a log line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Escape {
+    /// `\xXX` for `"`, `\`, below 32 and above 126; a variable without a value is `-`.
+    Default,
+    /// JSON string contents, always valid UTF-8.
+    Json,
+    /// As it is.
+    None,
+}
+
+/// `types`.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct TypeMap {
+    /// Extension (lower case, without the dot) → media type, sorted by extension.
+    pub types: Vec<(String, String)>,
+}
+
+/// One distinct `listen` address.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Listener {
+    /// The address.
+    pub address: ListenAddress,
+    /// Socket options.
+    pub options: ListenOptions,
+    /// Servers that listen here, in file order.
+    pub servers: Vec<ServerId>,
+    /// `default_server`, or the first.
+    pub default_server: ServerId,
+    /// Where it was first written.
+    pub span: Span,
+}
+
+/// What is bound.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum ListenAddress {
+    /// TCP; the unspecified address for `listen 80` (0.0.0.0).
+    Inet(SocketAddr),
+    /// `unix:`, absolute path.
+    Unix(PathBuf),
+}
+
+/// Parameters of `listen`.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ListenOptions {
+    /// `backlog=`, default 511.
+    pub backlog: Option<u32>,
+    /// `rcvbuf=`, bytes.
+    pub rcvbuf: Option<u32>,
+    /// `sndbuf=`, bytes.
+    pub sndbuf: Option<u32>,
+    /// `reuseport`: accepted; kp always has one socket per worker.
+    pub reuseport: bool,
+    /// `so_keepalive=`: `None` = the system's setting.
+    pub so_keepalive: Option<SoKeepalive>,
+    /// `ipv6only=`, default on.
+    pub ipv6only: Option<bool>,
+}
+
+/// `so_keepalive=on|off|[keepidle]:[keepintvl]:[keepcnt]`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SoKeepalive {
+    /// On or off.
+    pub enabled: bool,
+    /// Idle time before the first probe.
+    pub idle: Option<Duration>,
+    /// Time between probes.
+    pub interval: Option<Duration>,
+    /// Probes before giving up.
+    pub count: Option<u32>,
+}
+
+/// One `server` block.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VirtualHost {
+    /// `server_name`s in order.
+    pub names: Vec<ServerName>,
+    /// The first name as written, for `$server_name` (empty if none).
+    pub primary_name: String,
+    /// The server's own level: what holds before a location is found, with the server's rewrite instructions.
+    pub root: LocationId,
+    /// Top-level locations.
+    pub locations: LocationTable,
+    /// `@name` locations.
+    pub named: Vec<(String, LocationId)>,
+    /// Settings that hold before routing.
+    pub early: Early,
+    /// Where the block was opened.
+    pub span: Span,
+}
+
+/// One `server_name`, lower case.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ServerName {
+    /// `example.com`; the empty string matches a request without Host.
+    Exact(String),
+    /// `*.example.com` (holds `example.com`): any name below.
+    Suffix(String),
+    /// `.example.com`: the name itself and any below.
+    DotSuffix(String),
+    /// `www.example.*` (holds `www.example`).
+    Prefix(String),
+    /// `~…`.
+    Regex(RegexId),
+}
+
+/// Server-level settings that hold while the head is read (taken from the listener's default server until Host is known).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Early {
+    /// `client_header_timeout`, default 60 s.
+    pub client_header_timeout: Duration,
+    /// `client_header_buffer_size`, default 1k.
+    pub client_header_buffer_size: usize,
+    /// `large_client_header_buffers` number, default 4.
+    pub large_header_buffers: usize,
+    /// `large_client_header_buffers` size, default 8k: the longest request line or field.
+    pub large_header_buffer_size: usize,
+    /// `max_headers`, default 1000.
+    pub max_headers: usize,
+    /// `underscores_in_headers`, default off.
+    pub underscores_in_headers: bool,
+    /// `ignore_invalid_headers`, default on.
+    pub ignore_invalid_headers: bool,
+    /// `merge_slashes`, default on.
+    pub merge_slashes: bool,
+    /// `accept_bare_lf` (kp), default off.
+    pub accept_bare_lf: bool,
+}
+
+/// One `map`-like pair of pattern and replacement (`proxy_redirect`, `proxy_cookie_domain|path`).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Replace {
+    /// What is looked for.
+    pub from: Pattern,
+    /// What it becomes.
+    pub to: Template,
+}

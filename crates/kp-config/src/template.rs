@@ -1,0 +1,152 @@
+//! Values with variables, compiled once: what nginx calls complex values.
+
+use crate::model::{RegexId, UserVar};
+
+/// A value that may contain variables; evaluated per request by appending to a buffer.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Template {
+    /// Its pieces in order. Empty: the empty string.
+    pub parts: Vec<Part>,
+}
+
+/// One piece of a [`Template`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Part {
+    /// Fixed text.
+    Literal(String),
+    /// A variable's value, or nothing where it has none.
+    Variable(Variable),
+    /// `$1` … `$9`: a group of the last regular expression that matched.
+    Capture(u8),
+}
+
+impl Template {
+    /// A template of fixed text.
+    pub fn literal(text: impl Into<String>) -> Self {
+        let text = text.into();
+        if text.is_empty() { Self::default() } else { Self { parts: vec![Part::Literal(text)] } }
+    }
+
+    /// The text, if there is no variable in it.
+    pub fn as_literal(&self) -> Option<&str> {
+        match self.parts.as_slice() {
+            [] => Some(""),
+            [Part::Literal(text)] => Some(text),
+            _ => None,
+        }
+    }
+}
+
+/// A variable by meaning; its name was looked up at configuration time.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Variable {
+    /// Defined by `set`, `map` or a named capture.
+    User(UserVar),
+    /// `$http_NAME`: request header, lower case with `_` for `-` as written in the variable.
+    Http(String),
+    /// `$sent_http_NAME`: response header as sent to the client.
+    SentHttp(String),
+    /// `$sent_trailer_NAME`.
+    SentTrailer(String),
+    /// `$upstream_http_NAME`: response header of the last attempt.
+    UpstreamHttp(String),
+    /// `$upstream_trailer_NAME`.
+    UpstreamTrailer(String),
+    /// `$upstream_cookie_NAME`.
+    UpstreamCookie(String),
+    /// `$cookie_NAME`.
+    Cookie(String),
+    /// `$arg_NAME`: decided without case, as nginx.
+    Arg(String),
+    /// One of the fixed names.
+    Builtin(Builtin),
+}
+
+macro_rules! builtins {
+    ($($(#[$doc:meta])* $variant:ident = $name:literal,)*) => {
+        /// The variables with fixed names. The table is the one place that lists them.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        pub enum Builtin { $($(#[$doc])* #[doc = concat!("`$", $name, "`")] $variant,)* }
+
+        impl Builtin {
+            /// Every one, for documentation and for "did you mean".
+            pub const ALL: &'static [(&'static str, Builtin)] = &[$(($name, Builtin::$variant),)*];
+        }
+    };
+}
+
+builtins! {
+    Args = "args",
+    BinaryRemoteAddr = "binary_remote_addr",
+    BodyBytesSent = "body_bytes_sent",
+    BytesSent = "bytes_sent",
+    Connection = "connection",
+    ConnectionRequests = "connection_requests",
+    ConnectionTime = "connection_time",
+    ContentLength = "content_length",
+    ContentType = "content_type",
+    DocumentRoot = "document_root",
+    DocumentUri = "document_uri",
+    Host = "host",
+    Hostname = "hostname",
+    Https = "https",
+    IsArgs = "is_args",
+    IsRequestPort = "is_request_port",
+    KpVersion = "kp_version",
+    LimitRate = "limit_rate",
+    Msec = "msec",
+    NginxVersion = "nginx_version",
+    Pid = "pid",
+    Pipe = "pipe",
+    ProxyAddXForwardedFor = "proxy_add_x_forwarded_for",
+    ProxyHost = "proxy_host",
+    ProxyPort = "proxy_port",
+    QueryString = "query_string",
+    RealpathRoot = "realpath_root",
+    RemoteAddr = "remote_addr",
+    RemotePort = "remote_port",
+    RemoteUser = "remote_user",
+    Request = "request",
+    RequestBody = "request_body",
+    RequestBodyFile = "request_body_file",
+    RequestCompletion = "request_completion",
+    RequestFilename = "request_filename",
+    RequestId = "request_id",
+    RequestLength = "request_length",
+    RequestMethod = "request_method",
+    RequestPort = "request_port",
+    RequestTime = "request_time",
+    RequestUri = "request_uri",
+    Scheme = "scheme",
+    ServerAddr = "server_addr",
+    ServerName = "server_name",
+    ServerPort = "server_port",
+    ServerProtocol = "server_protocol",
+    Status = "status",
+    TcpinfoRtt = "tcpinfo_rtt",
+    TcpinfoRttvar = "tcpinfo_rttvar",
+    TcpinfoSndCwnd = "tcpinfo_snd_cwnd",
+    TcpinfoRcvSpace = "tcpinfo_rcv_space",
+    TimeIso8601 = "time_iso8601",
+    TimeLocal = "time_local",
+    UpstreamAddr = "upstream_addr",
+    UpstreamBytesReceived = "upstream_bytes_received",
+    UpstreamBytesSent = "upstream_bytes_sent",
+    UpstreamConnectTime = "upstream_connect_time",
+    UpstreamHeaderTime = "upstream_header_time",
+    UpstreamResponseLength = "upstream_response_length",
+    UpstreamResponseTime = "upstream_response_time",
+    UpstreamStatus = "upstream_status",
+    /// kp's own: the documented token of the failure that ended the request, `-` without one.
+    FailureReason = "kp_reason",
+    Uri = "uri",
+}
+
+/// A literal or a regular expression, as in `map`, `proxy_redirect`, `proxy_cookie_*`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Pattern {
+    /// A value with variables, compared as text.
+    Text(Template),
+    /// A regular expression of the configuration's table.
+    Regex(RegexId),
+}

@@ -1,0 +1,57 @@
+//! What the exchange machine may know of the world: the configuration, the time of this loop turn, facts of the connection.
+
+use kp_config::Config;
+use kp_config::model::FileTest;
+use std::net::SocketAddr;
+use std::path::Path;
+
+/// The time of one loop turn, read once by the reactor.
+#[derive(Debug, Clone, Copy)]
+pub struct Now<'a> {
+    /// Milliseconds of the monotonic clock.
+    pub mono_ms: u64,
+    /// Milliseconds since the epoch.
+    pub unix_ms: u64,
+    /// The texts of this second.
+    pub dates: &'a Dates,
+}
+
+/// The formatted times of one second; made anew only when the second changes.
+#[derive(Debug, Clone, Default)]
+pub struct Dates {
+    /// IMF-fixdate for `Date` (RFC 9110 §5.6.7).
+    pub http: String,
+    /// `$time_local`: `29/Nov/2026:22:49:12 +0000`.
+    pub local: String,
+    /// `$time_iso8601`: `2026-11-29T22:49:12+00:00`.
+    pub iso8601: String,
+    /// `2026/11/29 22:49:12`, for the error log.
+    pub error_log: String,
+}
+
+/// Facts that cost a system call and are asked for only when a variable or condition needs them.
+pub trait Facts {
+    /// The local address of the client connection (`$server_addr`, `$server_port`); `None` on a unix socket.
+    fn local_address(&self) -> Option<SocketAddr>;
+    /// `$tcpinfo_*`: rtt and rttvar in microseconds, congestion window in segments, receive space in bytes.
+    fn tcp_info(&self) -> Option<[u32; 4]>;
+    /// `if (-f …)` and its kin.
+    fn file_test(&self, path: &Path, test: FileTest) -> bool;
+    /// 16 random bytes for `$request_id`.
+    fn random(&self) -> [u8; 16];
+}
+
+/// Everything an exchange is shown while it decides.
+#[derive(Clone, Copy)]
+pub struct Context<'a> {
+    /// The generation's configuration.
+    pub config: &'a Config,
+    /// The time of this loop turn.
+    pub now: Now<'a>,
+    /// Facts on demand.
+    pub facts: &'a dyn Facts,
+    /// This process.
+    pub pid: u32,
+    /// `$hostname`.
+    pub hostname: &'a str,
+}

@@ -1,0 +1,150 @@
+//! The exchange: one request/response pair, the unit of work.
+
+use kp_config::model::{ListenerId, LocationId, RegexId, ServerId, UpstreamId};
+use kp_http::{RequestHead, ResponseHead};
+use std::net::SocketAddr;
+
+/// One request/response pair. Its parts are separate structs so that code can borrow one while changing another.
+#[derive(Debug, Default)]
+pub struct Exchange {
+    /// The client connection it came in on.
+    pub connection: Connection,
+    /// The virtual host.
+    pub server: ServerId,
+    /// The location in force; the server's root location before routing.
+    pub location: LocationId,
+    /// What was asked.
+    pub request: Request,
+    /// What is answered.
+    pub response: Response,
+    /// One per peer that was tried, in order.
+    pub attempts: Vec<Attempt>,
+    /// What the access log needs.
+    pub record: Record,
+}
+
+/// Facts of the client connection, copied when the head is complete.
+#[derive(Debug, Clone, Default)]
+pub struct Connection {
+    /// `$connection`.
+    pub serial: u64,
+    /// `$connection_requests`, this one included.
+    pub requests: u32,
+    /// Monotonic ms of accept.
+    pub accepted_ms: u64,
+    /// Peer address; `None` for a unix socket.
+    pub remote: Option<SocketAddr>,
+    /// The listener.
+    pub listener: ListenerId,
+    /// `$pipe`: bytes of the next request were already there.
+    pub pipelined: bool,
+}
+
+/// The request and what routing made of it.
+#[derive(Debug, Default)]
+pub struct Request {
+    /// The head as parsed; lives until the log line is written.
+    pub head: RequestHead,
+    /// `$uri`: decoded, dot segments resolved, slashes merged; rewritten by `rewrite`, `error_page` and the like.
+    pub uri: Vec<u8>,
+    /// `$args`: without the question mark.
+    pub args: Vec<u8>,
+    /// Whether the head's own target is still what is asked for, so that it can be passed on byte for byte.
+    pub unchanged: bool,
+    /// `$host`: lower case, without port; the server's primary name where the request has none.
+    pub host: Vec<u8>,
+    /// Set by an internal redirect to GET (error pages); `None`: the head's method.
+    pub method: Option<&'static str>,
+    /// Came in by an internal redirect.
+    pub internal: bool,
+    /// URI changes so far; more than ten is a 500.
+    pub uri_changes: u8,
+    /// An error page was already used (without `recursive_error_pages` only one is).
+    pub error_page_used: bool,
+    /// Status forced by `error_page … =code` for the redirected handler; 0: none.
+    pub forced_status: u16,
+    /// Values of user variables, by [`kp_config::model::UserVar`]; empty until one is set.
+    pub variables: Vec<Option<Vec<u8>>>,
+    /// Groups of the last regular expression that matched.
+    pub captures: Captures,
+    /// `$request_id`, made on first use.
+    pub id: Option<[u8; 16]>,
+    /// The whole body, when it was collected in memory (`$request_body`).
+    pub body: Option<Vec<u8>>,
+    /// Name of the file the body was collected in (`$request_body_file`).
+    pub body_file: Option<Vec<u8>>,
+    /// `$proxy_host` and `$proxy_port` once a proxy_pass was evaluated.
+    pub proxy_host: Vec<u8>,
+    /// See `proxy_host`; 0: unset.
+    pub proxy_port: u16,
+}
+
+/// Groups of a match, as ranges into a copy of the subject.
+#[derive(Debug, Clone, Default)]
+pub struct Captures {
+    /// The subject.
+    pub subject: Vec<u8>,
+    /// Start and end of each group, `$0` first; `None`: the group took no part.
+    pub groups: Vec<Option<(u32, u32)>>,
+    /// Which expression it was.
+    pub regex: Option<RegexId>,
+}
+
+/// The answer.
+#[derive(Debug, Default)]
+pub struct Response {
+    /// `$status`; 0 before it is known.
+    pub status: u16,
+    /// Head of the last upstream attempt, if one came.
+    pub upstream: Option<ResponseHead>,
+    /// Raw trailer fields of the upstream's chunked body (`Name: value\r\n`…).
+    pub upstream_trailers: Vec<u8>,
+    /// The head as encoded for the client, kept only where a `$sent_http_*` variable is used (the compiled program knows).
+    pub sent_head: Vec<u8>,
+    /// The trailers as sent.
+    pub sent_trailers: Vec<u8>,
+}
+
+/// One attempt at one peer.
+#[derive(Debug, Clone, Default)]
+pub struct Attempt {
+    /// The group.
+    pub upstream: UpstreamId,
+    /// `$upstream_addr` text: `127.0.0.1:8080`, `unix:/path`, or the group's name where no peer was live.
+    pub address: String,
+    /// Came after an internal redirect: separated by ` : ` instead of `, `.
+    pub after_redirect: bool,
+    /// The upstream's status, or kp's 502/504 for a failed attempt; 0: none (logged `-`).
+    pub status: u16,
+    /// Monotonic ms at which the attempt began.
+    pub started_ms: u64,
+    /// `$upstream_connect_time`; `None` = `-`.
+    pub connect_ms: Option<u32>,
+    /// `$upstream_header_time`.
+    pub header_ms: Option<u32>,
+    /// `$upstream_response_time`.
+    pub response_ms: Option<u32>,
+    /// `$upstream_bytes_sent`.
+    pub bytes_sent: u64,
+    /// `$upstream_bytes_received`.
+    pub bytes_received: u64,
+    /// `$upstream_response_length`: body bytes.
+    pub response_length: u64,
+}
+
+/// What the access log needs besides the rest.
+#[derive(Debug, Clone, Default)]
+pub struct Record {
+    /// Monotonic ms of the head's first byte.
+    pub started_ms: u64,
+    /// `$request_length`: head and body bytes read.
+    pub request_length: u64,
+    /// `$bytes_sent`.
+    pub bytes_sent: u64,
+    /// Bytes of the response head (subtracted for `$body_bytes_sent`).
+    pub head_bytes_sent: u64,
+    /// `$request_completion`.
+    pub completed: bool,
+    /// `$kp_reason`: token of the failure that ended it.
+    pub reason: Option<&'static str>,
+}

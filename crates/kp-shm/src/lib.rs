@@ -1,0 +1,1 @@
+//! What all processes of one kp share, as typed views over atomics.

@@ -1,0 +1,1 @@
+//! The operating system behind safe functions; the only crate that says `unsafe`.

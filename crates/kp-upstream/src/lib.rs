@@ -1,0 +1,1 @@
+//! Which peer next, which idle connection, may we retry. Sans-I/O.

@@ -1,0 +1,1 @@
+//! The reactor: sockets, timers, buffers, files, logs. Drives the pure crates.

@@ -1,0 +1,2 @@
+//! The kp binary.
+fn main() {}
