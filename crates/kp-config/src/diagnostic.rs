@@ -29,12 +29,21 @@ pub struct Diagnostic {
 impl Diagnostic {
     /// An error at a place.
     pub fn error(span: Span, message: impl Into<String>) -> Self {
-        Self { severity: Severity::Error, span: Some(span), message: message.into(), hint: None, within: Vec::new() }
+        Self {
+            severity: Severity::Error,
+            span: Some(span),
+            message: message.into(),
+            hint: None,
+            within: Vec::new(),
+        }
     }
 
     /// A warning at a place.
     pub fn warning(span: Span, message: impl Into<String>) -> Self {
-        Self { severity: Severity::Warning, ..Self::error(span, message) }
+        Self {
+            severity: Severity::Warning,
+            ..Self::error(span, message)
+        }
     }
 
     /// The same finding with advice.

@@ -24,7 +24,13 @@ impl Template {
     /// A template of fixed text.
     pub fn literal(text: impl Into<String>) -> Self {
         let text = text.into();
-        if text.is_empty() { Self::default() } else { Self { parts: vec![Part::Literal(text)] } }
+        if text.is_empty() {
+            Self::default()
+        } else {
+            Self {
+                parts: vec![Part::Literal(text)],
+            }
+        }
     }
 
     /// The text, if there is no variable in it.

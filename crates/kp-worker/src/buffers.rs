@@ -1,0 +1,68 @@
+//! The pool of byte buffers.
+//!
+//! A connection holds a buffer only while it has bytes in it, so the pool's size follows the number of connections that
+//! are in the middle of something: one head being read, one head being answered, one unsent rest per direction.
+
+/// First capacity: most heads fit, so that growing (which copies) is rare.
+pub(crate) const BUFFER_BYTES: usize = 8 * 1024;
+/// Larger ones are given back to the allocator: a burst of large heads must not stay for ever.
+const KEEP_BYTES_MAX: usize = 32 * 1024;
+/// Buffers kept for reuse: 2048 × 8 KiB = 16 MiB, what about a thousand busy exchanges use. Above it memory goes back.
+const KEEP_MAX: usize = 2048;
+
+/// The pool.
+#[derive(Debug, Default)]
+pub(crate) struct Buffers {
+    free: Vec<Vec<u8>>,
+}
+
+impl Buffers {
+    /// An empty buffer with some capacity.
+    pub(crate) fn take(&mut self) -> Vec<u8> {
+        self.free
+            .pop()
+            .unwrap_or_else(|| Vec::with_capacity(BUFFER_BYTES))
+    }
+
+    /// Gives `buffer` capacity from the pool if it has none.
+    pub(crate) fn fill(&mut self, buffer: &mut Vec<u8>) {
+        if buffer.capacity() == 0 {
+            *buffer = self.take();
+        }
+    }
+
+    /// Takes the memory of a buffer back; what is in it is forgotten.
+    pub(crate) fn give(&mut self, buffer: &mut Vec<u8>) {
+        let mut buffer = std::mem::take(buffer);
+        if buffer.capacity() >= BUFFER_BYTES
+            && buffer.capacity() <= KEEP_BYTES_MAX
+            && self.free.len() < KEEP_MAX
+        {
+            buffer.clear();
+            self.free.push(buffer);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_reused_and_bounded() {
+        let mut pool = Buffers::default();
+        let mut buffer = pool.take();
+        buffer.extend_from_slice(b"x");
+        let address = buffer.as_ptr();
+        pool.give(&mut buffer);
+        assert_eq!(buffer.capacity(), 0);
+        let again = pool.take();
+        assert_eq!((again.as_ptr(), again.len()), (address, 0));
+        for _ in 0..2 * KEEP_MAX {
+            pool.give(&mut Vec::with_capacity(BUFFER_BYTES));
+        }
+        assert_eq!(pool.free.len(), KEEP_MAX);
+        pool.give(&mut Vec::with_capacity(KEEP_BYTES_MAX + 1));
+        assert_eq!(pool.free.len(), KEEP_MAX);
+    }
+}

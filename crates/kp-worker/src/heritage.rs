@@ -1,0 +1,56 @@
+//! Everything that crosses the fork from master to worker. Nothing else is inherited: the master closes the rest with
+//! `close_range` in the child before it calls [`crate::run`].
+
+use crate::Prepared;
+use kp_config::model::ListenerId;
+use kp_shm::Shm;
+use std::os::fd::OwnedFd;
+
+/// What a worker is born with.
+#[derive(Debug)]
+pub struct Heritage {
+    /// Configuration and what was compiled from it.
+    pub prepared: Prepared,
+    /// The shared regions, mapped before the first fork.
+    pub shm: &'static Shm,
+    /// This process's row in the scoreboard.
+    pub row: usize,
+    /// Worker slot, from 0.
+    pub slot: u32,
+    /// Generation of workers, from 1.
+    pub generation: u32,
+    /// This slot's listening sockets (unix sockets: the one socket of the address), bound; polled after Commit.
+    pub listeners: Vec<(ListenerId, OwnedFd)>,
+    /// Open log files, in the order of `Config::log_files`.
+    pub log_files: Vec<OwnedFd>,
+    /// SOCK_SEQPACKET pair to the master; `None` with `master_process off`.
+    pub channel: Option<OwnedFd>,
+    /// pidfd of the master; `None` with `master_process off`.
+    pub master: Option<OwnedFd>,
+    /// `$hostname`.
+    pub hostname: String,
+    /// Random bytes that all processes of this master share: the Via token that detects loops.
+    pub group_token: [u8; 8],
+}
+
+/// First byte of each datagram between master and worker.
+pub mod message {
+    /// Worker → master: the worker can serve.
+    pub const READY: u8 = b'R';
+    /// Worker → master: it cannot, the rest is the reason.
+    pub const FAILED: u8 = b'X';
+    /// Master → worker: listeners may be polled now.
+    pub const COMMIT: u8 = b'C';
+    /// Master → worker, before SIGQUIT: a successor generation is serving, so idle connections get their full grace.
+    pub const SUCCESSOR: u8 = b'S';
+    /// Master → worker, with descriptors: `L`, a big-endian u16 index, and the reopened files from that index on.
+    pub const LOGS: u8 = b'L';
+}
+
+/// How a worker ends.
+pub mod exit {
+    /// After a drain or a fast stop.
+    pub const OK: u8 = 0;
+    /// It could not start; respawning it would not help.
+    pub const FATAL: u8 = 2;
+}

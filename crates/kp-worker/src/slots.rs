@@ -1,0 +1,151 @@
+//! A slab whose keys carry a generation. It grows in chunks, so that growing never copies what is there.
+
+use crate::token::{GENERATION_MASK, Key};
+
+/// Entries per chunk: at 128 bytes a chunk is 128 KiB, small against what 1024 connections cost the kernel.
+const CHUNK: usize = 1024;
+const NONE: u32 = u32::MAX;
+
+#[derive(Debug)]
+struct Slot<T> {
+    generation: u32,
+    /// Next free slot while `value` is empty.
+    next_free: u32,
+    value: Option<T>,
+}
+
+/// Values with stable, generation-checked keys.
+#[derive(Debug)]
+pub(crate) struct Slots<T> {
+    chunks: Vec<Vec<Slot<T>>>,
+    first_free: u32,
+    len: usize,
+}
+
+impl<T> Slots<T> {
+    pub(crate) fn new() -> Self {
+        Self {
+            chunks: Vec::new(),
+            first_free: NONE,
+            len: 0,
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(crate) fn insert(&mut self, value: T) -> Key {
+        self.len += 1;
+        if self.first_free != NONE {
+            let index = self.first_free;
+            let slot = &mut self.chunks[index as usize / CHUNK][index as usize % CHUNK];
+            self.first_free = slot.next_free;
+            slot.value = Some(value);
+            return Key {
+                index,
+                generation: slot.generation,
+            };
+        }
+        if self.chunks.last().is_none_or(|chunk| chunk.len() == CHUNK) {
+            self.chunks.push(Vec::with_capacity(CHUNK));
+        }
+        let index =
+            ((self.chunks.len() - 1) * CHUNK + self.chunks.last().map_or(0, Vec::len)) as u32;
+        if let Some(chunk) = self.chunks.last_mut() {
+            chunk.push(Slot {
+                generation: 0,
+                next_free: NONE,
+                value: Some(value),
+            });
+        }
+        Key {
+            index,
+            generation: 0,
+        }
+    }
+
+    pub(crate) fn at(&mut self, key: Key) -> Option<&mut T> {
+        let slot = self
+            .chunks
+            .get_mut(key.index as usize / CHUNK)?
+            .get_mut(key.index as usize % CHUNK)?;
+        if slot.generation == key.generation {
+            slot.value.as_mut()
+        } else {
+            None
+        }
+    }
+
+    pub(crate) fn peek(&self, key: Key) -> Option<&T> {
+        let slot = self
+            .chunks
+            .get(key.index as usize / CHUNK)?
+            .get(key.index as usize % CHUNK)?;
+        if slot.generation == key.generation {
+            slot.value.as_ref()
+        } else {
+            None
+        }
+    }
+
+    pub(crate) fn remove(&mut self, key: Key) -> Option<T> {
+        let slot = self
+            .chunks
+            .get_mut(key.index as usize / CHUNK)?
+            .get_mut(key.index as usize % CHUNK)?;
+        if slot.generation != key.generation {
+            return None;
+        }
+        let value = slot.value.take()?;
+        slot.generation = (slot.generation + 1) & GENERATION_MASK;
+        slot.next_free = self.first_free;
+        self.first_free = key.index;
+        self.len -= 1;
+        Some(value)
+    }
+
+    /// Keys of everything in it, for sweeps such as a drain.
+    pub(crate) fn keys(&self) -> Vec<Key> {
+        let mut keys = Vec::with_capacity(self.len);
+        for (c, chunk) in self.chunks.iter().enumerate() {
+            for (i, slot) in chunk.iter().enumerate() {
+                if slot.value.is_some() {
+                    keys.push(Key {
+                        index: (c * CHUNK + i) as u32,
+                        generation: slot.generation,
+                    });
+                }
+            }
+        }
+        keys
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stale_key_reaches_nothing() {
+        let mut slots = Slots::new();
+        let first = slots.insert('a');
+        assert_eq!(slots.remove(first), Some('a'));
+        let second = slots.insert('b');
+        assert_eq!(second.index, first.index);
+        assert_eq!(slots.at(first), None);
+        assert_eq!(slots.remove(first), None);
+        assert_eq!(slots.at(second), Some(&mut 'b'));
+        assert_eq!(slots.len(), 1);
+    }
+
+    #[test]
+    fn growth_keeps_keys_valid() {
+        let mut slots = Slots::new();
+        let keys: Vec<Key> = (0..3 * CHUNK).map(|n| slots.insert(n)).collect();
+        for (n, key) in keys.iter().enumerate() {
+            assert_eq!(slots.peek(*key), Some(&n));
+        }
+        assert_eq!(slots.keys(), keys);
+    }
+}
