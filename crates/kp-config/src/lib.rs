@@ -4,6 +4,7 @@
 //! is the table of what may stand where, `resolve` applies defaults, inheritance and cross-checks exactly once.
 
 pub mod diagnostic;
+pub mod directives;
 pub mod model;
 pub mod span;
 pub mod syntax;

@@ -140,8 +140,14 @@ pub enum Handler {
 pub enum Root {
     /// The URI is appended. Relative paths are already joined to the prefix where they start with fixed text.
     Root(Template),
-    /// Replaces the location's own prefix (or, in a regex location, the whole path).
-    Alias(Template),
+    /// Stands for the beginning of the path.
+    Alias {
+        /// The path.
+        path: Template,
+        /// How much of the URI it stands for: the prefix of the location that has the `alias` (an `if` or a nested
+        /// location inherits both). `None`: a regular expression location, the whole URI.
+        prefix_len: Option<usize>,
+    },
 }
 
 /// One instruction of the rewrite module.
@@ -152,6 +158,11 @@ pub enum Rewrite {
         /// The variable.
         variable: UserVar,
         /// Its new value.
+        value: Template,
+    },
+    /// `set $args value`: the one built-in variable that can be set.
+    SetArgs {
+        /// The new arguments.
         value: Template,
     },
     /// `if (condition) { … }`: the location holds its instructions and the settings in force when it matches.

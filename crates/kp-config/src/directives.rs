@@ -1,0 +1,359 @@
+//! The table of directives: what may stand where, with how many arguments, and what it sets.
+//!
+//! It is the one place that lists them. Both front ends ask it for the shape of a directive (the YAML front end must
+//! know whether a list means repetitions and whether a mapping's keys are block arguments), the draft asks it for the
+//! setter, and `docs/configuration.md` is written from it. It decides nothing about values: the setters do.
+
+/// Where a directive may stand: a set of block kinds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Contexts(u16);
+
+impl Contexts {
+    /// Outside any block.
+    pub const MAIN: Self = Self(1);
+    /// `events`.
+    pub const EVENTS: Self = Self(1 << 1);
+    /// `http`.
+    pub const HTTP: Self = Self(1 << 2);
+    /// `server` in `http`.
+    pub const SERVER: Self = Self(1 << 3);
+    /// `location`.
+    pub const LOCATION: Self = Self(1 << 4);
+    /// `if` in `server`.
+    pub const SERVER_IF: Self = Self(1 << 5);
+    /// `if` in `location`.
+    pub const LOCATION_IF: Self = Self(1 << 6);
+    /// `upstream`.
+    pub const UPSTREAM: Self = Self(1 << 7);
+    /// `map`.
+    pub const MAP: Self = Self(1 << 8);
+    /// `types`.
+    pub const TYPES: Self = Self(1 << 9);
+
+    const NAMES: [(Self, &'static str); 10] = [
+        (Self::MAIN, "main"),
+        (Self::EVENTS, "events"),
+        (Self::HTTP, "http"),
+        (Self::SERVER, "server"),
+        (Self::LOCATION, "location"),
+        (Self::SERVER_IF, "if in server"),
+        (Self::LOCATION_IF, "if in location"),
+        (Self::UPSTREAM, "upstream"),
+        (Self::MAP, "map"),
+        (Self::TYPES, "types"),
+    ];
+
+    /// Both sets together.
+    #[must_use]
+    pub const fn or(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// Whether the sets have a block kind in common.
+    pub const fn contains(self, other: Self) -> bool {
+        self.0 & other.0 != 0
+    }
+
+    /// The block kinds by name, outermost first.
+    pub fn names(self) -> impl Iterator<Item = &'static str> {
+        Self::NAMES
+            .into_iter()
+            .filter(move |(context, _)| self.contains(*context))
+            .map(|(_, name)| name)
+    }
+}
+
+/// How many arguments a directive takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Arity {
+    /// At least.
+    pub min: usize,
+    /// At most; `None`: any number.
+    pub max: Option<usize>,
+}
+
+impl Arity {
+    /// Whether a directive may have this many arguments.
+    pub fn accepts(self, count: usize) -> bool {
+        count >= self.min && self.max.is_none_or(|max| count <= max)
+    }
+}
+
+/// What a directive's block holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BlockKind {
+    /// No block: the directive ends with `;`.
+    None,
+    /// Directives of the given context. (`if` and `location` are told apart by where they stand.)
+    Of(Contexts),
+    /// Free entries of `map` or `types`: names are data.
+    Entries(Contexts),
+}
+
+/// One row of the table. A name may have several rows where it means different things (`server`, `keepalive_time`).
+#[derive(Debug, Clone, Copy)]
+pub struct Entry {
+    /// The directive's name.
+    pub name: &'static str,
+    /// Its arguments, as in a manual.
+    pub syntax: &'static str,
+    /// Where it may stand.
+    pub contexts: Contexts,
+    /// How many arguments it takes.
+    pub arity: Arity,
+    /// Whether it may stand more than once in one block. A YAML list is then a list of repetitions, else of arguments.
+    pub repeatable: bool,
+    /// Its block.
+    pub block: BlockKind,
+    /// What holds without it; `None` where there is no such value.
+    pub default: Option<&'static str>,
+    /// One line about it.
+    pub doc: &'static str,
+}
+
+impl Entry {
+    /// Whether its block takes arguments before the `{`: in YAML the mapping's keys are these arguments.
+    pub fn block_takes_args(&self) -> bool {
+        self.block != BlockKind::None && self.arity.max != Some(0)
+    }
+}
+
+/// Every row, by name within each context group, for documentation and tests.
+pub fn all() -> impl Iterator<Item = &'static Entry> {
+    ROWS.iter()
+}
+
+/// The row of a directive in a context.
+pub fn find(name: &str, context: Contexts) -> Option<&'static Entry> {
+    named(name).find(|entry| entry.contexts.contains(context))
+}
+
+/// Every row of a name; empty for an unknown directive.
+pub fn named(name: &str) -> impl Iterator<Item = &'static Entry> {
+    ROWS.iter().filter(move |entry| entry.name == name)
+}
+
+const M: Contexts = Contexts::MAIN;
+const E: Contexts = Contexts::EVENTS;
+const H: Contexts = Contexts::HTTP;
+const S: Contexts = Contexts::SERVER;
+const L: Contexts = Contexts::LOCATION;
+const HS: Contexts = H.or(S);
+const HSL: Contexts = HS.or(L);
+const HSLI: Contexts = HSL.or(Contexts::LOCATION_IF);
+const LI: Contexts = L.or(Contexts::LOCATION_IF);
+const SL: Contexts = S.or(L);
+const REWRITE: Contexts = SL.or(Contexts::SERVER_IF).or(Contexts::LOCATION_IF);
+const U: Contexts = Contexts::UPSTREAM;
+const ANYWHERE: Contexts = M
+    .or(E)
+    .or(HSL)
+    .or(U)
+    .or(Contexts::MAP)
+    .or(Contexts::TYPES)
+    .or(REWRITE);
+
+const ONCE: bool = false;
+const MANY: bool = true;
+
+macro_rules! arity {
+    ($count:literal) => {
+        Arity {
+            min: $count,
+            max: Some($count),
+        }
+    };
+    ($min:literal +) => {
+        Arity {
+            min: $min,
+            max: None,
+        }
+    };
+    ($min:literal to $max:literal) => {
+        Arity {
+            min: $min,
+            max: Some($max),
+        }
+    };
+}
+
+macro_rules! default {
+    (none) => {
+        None
+    };
+    ($text:literal) => {
+        Some($text)
+    };
+}
+
+macro_rules! block {
+    () => {
+        BlockKind::None
+    };
+    (of $context:expr) => {
+        BlockKind::Of($context)
+    };
+    (entries $context:expr) => {
+        BlockKind::Entries($context)
+    };
+}
+
+/// One row per directive: name, syntax, contexts, arity, repeatable, default, `{ block }`, setter, documentation.
+macro_rules! table {
+    ($($name:literal $syntax:literal, $contexts:ident, ($($arity:tt)+), $repeat:ident, $default:tt, {$($block:tt)*}, [$($set:tt)+], $doc:literal;)*) => {
+        static ROWS: &[Entry] = &[$(Entry {
+            name: $name,
+            syntax: $syntax,
+            contexts: $contexts,
+            arity: arity!($($arity)+),
+            repeatable: $repeat,
+            block: block!($($block)*),
+            default: default!($default),
+            doc: $doc,
+        },)*];
+    };
+}
+
+table! {
+    "include" "file | mask", ANYWHERE, (1), MANY, none, {}, [loader], "Reads another file, or every file that matches the mask, in this place; relative to the directory of the main configuration file.";
+
+    "daemon" "on | off", M, (1), ONCE, "on", {}, [main flag daemon], "Whether kp goes to the background.";
+    "master_process" "on | off", M, (1), ONCE, "on", {}, [main flag master_process], "With `off` one process does everything; for debugging.";
+    "worker_processes" "number | auto", M, (1), ONCE, "1", {}, [main worker_processes worker_processes], "How many workers; `auto` is one per core.";
+    "user" "user [group]", M, (1 to 2), ONCE, "nobody", {}, [main user user], "The user and group that workers run as when the master was started by root; without a group the user's name is taken for it.";
+    "pid" "file", M, (1), ONCE, "/run/kp.pid", {}, [main path pid], "The file with the master's process id.";
+    "working_directory" "directory", M, (1), ONCE, none, {}, [main path working_directory], "The current directory of the workers; core files land there.";
+    "worker_rlimit_nofile" "number", M, (1), ONCE, none, {}, [main number worker_rlimit_nofile], "The limit of open files of a worker.";
+    "worker_cpu_affinity" "mask ... | auto [mask]", M, (1+), ONCE, none, {}, [main cpu_affinity worker_cpu_affinity], "Which CPUs each worker may run on; the last mask holds for all further workers.";
+    "worker_shutdown_timeout" "time", M, (1), ONCE, none, {}, [main time worker_shutdown_timeout], "How long a worker that stops gracefully waits for its connections before it closes them.";
+    "error_log" "file | stderr [level]", M, (1 to 2), MANY, "error.log error", {}, [main error_log error_log], "Where messages go and the least severe level that is written: debug, info, notice, warn, error, crit, alert or emerg.";
+    "events" "{ ... }", M, (0), ONCE, none, {of E}, [block], "Settings of connection processing.";
+    "http" "{ ... }", M, (0), ONCE, none, {of H}, [block], "The HTTP proxy.";
+
+    "worker_connections" "number", E, (1), ONCE, "512", {}, [main positive worker_connections], "The most connections of one worker, to clients and upstreams together.";
+    "multi_accept" "on | off", E, (1), ONCE, "off", {}, [main flag multi_accept], "Whether a worker takes all waiting connections at once.";
+    "use" "epoll", E, (1), ONCE, "epoll", {}, [main event_method use_method], "The event method; kp knows one.";
+
+    "server" "{ ... }", H, (0), MANY, none, {of S}, [block], "A virtual host.";
+    "upstream" "name { ... }", H, (1), MANY, none, {of U}, [block], "A group of servers that `proxy_pass` can name.";
+    "map" "string $variable { ... }", H, (2), MANY, none, {entries Contexts::MAP}, [block], "Defines a variable whose value is looked up by another value: exact texts, `default`, `hostnames` masks, `~` and `~*` expressions.";
+    "log_format" "name [escape=default|json|none] string ...", H, (2+), MANY, "combined", {}, [http with log_format], "A format of access log lines; `combined` is predefined.";
+    "server_names_hash_max_size" "size", H, (1), ONCE, "512", {}, [ignored number], "Accepted, no effect: kp sizes its tables itself.";
+    "server_names_hash_bucket_size" "size", H, (1), ONCE, "64", {}, [ignored size], "Accepted, no effect: kp sizes its tables itself.";
+    "variables_hash_max_size" "size", H, (1), ONCE, "1024", {}, [ignored number], "Accepted, no effect: kp sizes its tables itself.";
+    "variables_hash_bucket_size" "size", H, (1), ONCE, "64", {}, [ignored number], "Accepted, no effect: kp sizes its tables itself.";
+    "map_hash_max_size" "size", H, (1), ONCE, "2048", {}, [ignored number], "Accepted, no effect: kp sizes its tables itself.";
+    "map_hash_bucket_size" "size", H, (1), ONCE, "64", {}, [ignored number], "Accepted, no effect: kp sizes its tables itself.";
+    "types_hash_max_size" "size", HSL, (1), ONCE, "1024", {}, [ignored number], "Accepted, no effect: kp sizes its tables itself.";
+    "types_hash_bucket_size" "size", HSL, (1), ONCE, "64", {}, [ignored number], "Accepted, no effect: kp sizes its tables itself.";
+    "proxy_headers_hash_max_size" "size", HSL, (1), ONCE, "512", {}, [ignored number], "Accepted, no effect: kp sizes its tables itself.";
+    "proxy_headers_hash_bucket_size" "size", HSL, (1), ONCE, "64", {}, [ignored number], "Accepted, no effect: kp sizes its tables itself.";
+
+    "listen" "address[:port] | port | unix:path [default_server] [backlog=number] [rcvbuf=size] [sndbuf=size] [reuseport] [ipv6only=on|off] [so_keepalive=on|off|[idle]:[interval]:[count]]", S, (1+), MANY, "*:80 | *:8000", {}, [server with listen], "An address the virtual host is served at; without any it is port 80, or 8000 when kp was not started by root.";
+    "server_name" "name ...", S, (1+), MANY, "\"\"", {}, [server with server_name], "Names of the virtual host: exact, `*.example.com`, `.example.com`, `www.example.*`, `~expression`; `\"\"` is a request without Host.";
+    "client_header_timeout" "time", HS, (1), ONCE, "60s", {}, [early time client_header_timeout], "How long a request head may take, from its first byte or from accept.";
+    "client_header_buffer_size" "size", HS, (1), ONCE, "1k", {}, [early size client_header_buffer_size], "The first buffer of a request head.";
+    "large_client_header_buffers" "number size", HS, (2), ONCE, "4 8k", {}, [early buffers large_client_header_buffers], "The longest request line and header field, and how many of them a head may fill.";
+    "max_headers" "number", HS, (1), ONCE, "1000", {}, [early number max_headers], "The most header fields of a request.";
+    "underscores_in_headers" "on | off", HS, (1), ONCE, "off", {}, [early flag underscores_in_headers], "Whether `_` is allowed in header names.";
+    "ignore_invalid_headers" "on | off", HS, (1), ONCE, "on", {}, [early flag ignore_invalid_headers], "Whether fields with names of unusual characters are dropped; otherwise they are passed on.";
+    "merge_slashes" "on | off", HS, (1), ONCE, "on", {}, [early flag merge_slashes], "Whether several slashes in a row count as one when a location is looked for.";
+    "accept_bare_lf" "on | off", HS, (1), ONCE, "off", {}, [early flag accept_bare_lf], "Whether a line of a head may end with LF alone (kp's own; chunk framing is always strict).";
+
+    "location" "[= | ~ | ~* | ^~] uri { ... } | @name { ... }", SL, (1 to 2), MANY, none, {of L}, [block], "Settings for requests by their path.";
+    "if" "(condition) { ... }", SL, (1+), MANY, none, {of REWRITE}, [block], "Settings and rewrite instructions for requests that meet the condition.";
+    "set" "$variable value", REWRITE, (2), MANY, none, {}, [rewrite set], "Sets a variable.";
+    "rewrite" "regex replacement [last | break | redirect | permanent]", REWRITE, (2 to 3), MANY, none, {}, [rewrite rewrite], "Changes the path of requests that match.";
+    "return" "code [text] | code url | url", REWRITE, (1 to 2), MANY, none, {}, [rewrite return_], "Answers at once; 444 closes the connection without an answer.";
+    "break" "", REWRITE, (0), MANY, none, {}, [rewrite break_], "Ends the rewrite instructions of this level.";
+    "internal" "", L, (0), ONCE, none, {}, [location with internal], "The location is for internal redirects only; to a client it is 404.";
+    "proxy_pass" "url", LI, (1), ONCE, none, {}, [location with proxy_pass], "Where requests are sent: `http://` and a group, a host or `unix:path:`, with or without a URI, with or without variables.";
+    "alias" "path", L, (1), ONCE, none, {}, [location with alias], "The path that stands for the location's prefix when files are served.";
+    "root" "path", HSLI, (1), ONCE, "html", {}, [level root root], "The directory that files are served from; the request's path is appended.";
+    "index" "file ...", HSL, (1+), MANY, "index.html", {}, [level templates index], "Files tried for a path that ends with a slash; an absolute one is an internal redirect.";
+    "default_type" "type", HSL, (1), ONCE, "text/plain", {}, [level string default_type], "The media type of files with an extension that `types` does not name.";
+    "types" "{ ... }", HSL, (0), MANY, "text/html html; image/gif gif; image/jpeg jpg;", {entries Contexts::TYPES}, [block], "Media types by file extension.";
+    "keepalive_timeout" "time [header_time]", HSL, (1 to 2), ONCE, "75s", {}, [level keepalive_timeout keepalive_timeout], "How long an idle client connection is kept; 0 turns keep-alive off. The second value is announced in `Keep-Alive`.";
+    "keepalive_requests" "number", HSL, (1), ONCE, "1000", {}, [level number keepalive_requests], "The most requests on one client connection.";
+    "keepalive_time" "time", HSL, (1), ONCE, "1h", {}, [level time keepalive_time], "The age after which a client connection is not kept any more.";
+    "keepalive_min_timeout" "time", HSL, (1), ONCE, "10s", {}, [level time keepalive_min_timeout], "How long a worker that stops gracefully still serves idle client connections, from the start of the drain.";
+    "keepalive_disable" "none | msie6 | safari ...", HSL, (1+), ONCE, "msie6", {}, [level keepalive_disable keepalive_disable], "Browsers that get no keep-alive.";
+    "client_body_timeout" "time", HSL, (1), ONCE, "60s", {}, [level time client_body_timeout], "The longest pause between two reads of a request body.";
+    "client_max_body_size" "size", HSL, (1), ONCE, "1m", {}, [level size client_max_body_size], "The longest request body; more is 413, 0 is no limit.";
+    "client_body_buffer_size" "size", HSL, (1), ONCE, "16k", {}, [level positive_size client_body_buffer_size], "The memory for a request body that is taken whole.";
+    "client_body_temp_path" "path [level1 [level2 [level3]]]", HSL, (1 to 4), ONCE, "client_body_temp", {}, [level temp_path client_body_temp_path], "Where request bodies that do not fit the memory are kept; the levels have no effect.";
+    "client_body_in_file_only" "on | clean | off", HSL, (1), ONCE, "off", {}, [level body_in_file client_body_in_file_only], "Whether every request body is written to a file, which stays (`on`) or is removed (`clean`).";
+    "client_body_in_single_buffer" "on | off", HSL, (1), ONCE, "off", {}, [ignored flag], "Accepted, no effect: a body in memory is always in one piece.";
+    "send_timeout" "time", HSL, (1), ONCE, "60s", {}, [level time send_timeout], "The longest pause between two writes to a client.";
+    "reset_timedout_connection" "on | off", HSL, (1), ONCE, "off", {}, [level flag reset_timedout_connection], "Whether a connection that timed out is reset, which frees its memory at once.";
+    "lingering_close" "on | off | always", HSL, (1), ONCE, "on", {}, [level lingering_close lingering_close], "Whether kp still reads from a client after the answer before it closes.";
+    "lingering_time" "time", HSL, (1), ONCE, "30s", {}, [level time lingering_time], "How long that goes on at most.";
+    "lingering_timeout" "time", HSL, (1), ONCE, "5s", {}, [level time lingering_timeout], "The longest pause between two of these reads.";
+    "tcp_nodelay" "on | off", HSL, (1), ONCE, "on", {}, [level flag tcp_nodelay], "TCP_NODELAY on client connections.";
+    "tcp_nopush" "on | off", HSL, (1), ONCE, "off", {}, [ignored flag], "Accepted, no effect: head and body leave together anyway.";
+    "sendfile" "on | off", HSLI, (1), ONCE, "off", {}, [ignored flag], "Accepted, no effect: kp decides by itself how files are sent.";
+    "output_buffers" "number size", HSL, (2), ONCE, "2 32k", {}, [ignored buffers], "Accepted, no effect: kp decides by itself how files are read.";
+    "postpone_output" "size", HSL, (1), ONCE, "1460", {}, [ignored size], "Accepted, no effect: kp joins small pieces by itself.";
+    "server_tokens" "on | off | build | string", HSL, (1), ONCE, "on", {}, [level server_tokens server_tokens], "What `Server` says: name and version, the name alone, or a text of your own; an empty text removes the field.";
+    "chunked_transfer_encoding" "on | off", HSL, (1), ONCE, "on", {}, [level flag chunked_transfer_encoding], "Whether answers of unknown length are chunked for HTTP/1.1 clients.";
+    "absolute_redirect" "on | off", HSL, (1), ONCE, "on", {}, [level flag absolute_redirect], "Whether redirects made by kp name scheme and host.";
+    "port_in_redirect" "on | off", HSL, (1), ONCE, "on", {}, [level flag port_in_redirect], "Whether they name the port.";
+    "server_name_in_redirect" "on | off", HSL, (1), ONCE, "off", {}, [level flag server_name_in_redirect], "Whether they name the first `server_name` instead of the request's host.";
+    "error_page" "code ... [=[answer]] uri", HSLI, (2+), MANY, none, {}, [level error_page error_pages], "Where errors are answered from: a URI, a URL or a named location.";
+    "recursive_error_pages" "on | off", HSL, (1), ONCE, "off", {}, [level flag recursive_error_pages], "Whether an error page may have error pages.";
+    "add_header" "name value [always]", HSLI, (2 to 3), MANY, none, {}, [level add_header add_headers], "Adds a field to answers with status 200, 201, 204, 206, 301, 302, 303, 304, 307 or 308, with `always` to any. A level with its own inherits none.";
+    "add_trailer" "name value [always]", HSLI, (2 to 3), MANY, none, {}, [level add_header add_trailers], "The same as a trailer, after a chunked body.";
+    "early_hints" "string ...", HSL, (1+), ONCE, none, {}, [level arguments early_hints], "Passes 103 answers on when any of the values is neither empty nor 0.";
+    "access_log" "off | path [format [buffer=size] [flush=time] [if=condition]]", HSLI, (1+), MANY, "access.log combined", {}, [level access_log access_logs], "Where requests are logged. A path may contain variables; without `buffer=` each line is in the file at once.";
+    "error_log" "file | stderr [level]", HSL, (1 to 2), MANY, none, {}, [level error_log error_log], "Where messages about requests go; without it where those of the level above go.";
+    "log_not_found" "on | off", HSL, (1), ONCE, "on", {}, [level flag log_not_found], "Whether a file that was not found is an error log message.";
+    "log_subrequest" "on | off", HSL, (1), ONCE, "off", {}, [level flag log_subrequest], "Whether subrequests are in the access log.";
+
+    "proxy_set_header" "field value", HSL, (2), MANY, "Host $proxy_host; Connection \"\"", {}, [level set_header set_headers], "A field of the request that is sent to the upstream; an empty value removes it. A level with its own inherits none.";
+    "proxy_pass_header" "field", HSL, (1), MANY, none, {}, [level field_name pass_headers], "Passes a field of the upstream's answer that is hidden by default.";
+    "proxy_hide_header" "field", HSL, (1), MANY, "Date Server X-Pad X-Accel-*", {}, [level field_name hide_headers], "Hides a field of the upstream's answer.";
+    "proxy_ignore_headers" "field ...", HSL, (1+), ONCE, none, {}, [level ignore_headers ignore_headers], "Fields of the upstream's answer that kp does not act on: X-Accel-Redirect, X-Accel-Expires, X-Accel-Limit-Rate, X-Accel-Buffering, X-Accel-Charset, Expires, Cache-Control, Set-Cookie, Vary.";
+    "proxy_http_version" "1.0 | 1.1", HSL, (1), ONCE, "1.1", {}, [level http_version http_version], "The HTTP version spoken to upstreams.";
+    "proxy_connect_timeout" "time", HSL, (1), ONCE, "60s", {}, [level time connect_timeout], "How long a connection to an upstream may take.";
+    "proxy_send_timeout" "time", HSL, (1), ONCE, "60s", {}, [level time proxy_send_timeout], "The longest pause between two writes to an upstream.";
+    "proxy_read_timeout" "time", HSL, (1), ONCE, "60s", {}, [level time read_timeout], "The longest pause between two reads from an upstream.";
+    "proxy_next_upstream" "error | timeout | invalid_header | http_500 | http_502 | http_503 | http_504 | http_403 | http_404 | http_429 | non_idempotent | updating | off ...", HSL, (1+), ONCE, "error timeout", {}, [level next_upstream next_upstream], "When a request is passed to the next server.";
+    "proxy_next_upstream_tries" "number", HSL, (1), ONCE, "0", {}, [level number next_upstream_tries], "The most servers tried for a request; 0 is no limit.";
+    "proxy_next_upstream_timeout" "time", HSL, (1), ONCE, "0", {}, [level time next_upstream_timeout], "How long further servers are tried; 0 is no limit.";
+    "proxy_buffering" "on | off", HSL, (1), ONCE, "on", {}, [level flag buffering], "Whether the upstream's answer is read ahead of a slow client, up to `proxy_buffers`.";
+    "proxy_buffer_size" "size", HSL, (1), ONCE, "4k", {}, [level positive_size buffer_size], "The first buffer of the head of an upstream's answer; it grows to 64k.";
+    "proxy_buffers" "number size", HSL, (2), ONCE, "8 4k", {}, [level buffers buffers], "How far an answer is read ahead of a slow client.";
+    "proxy_busy_buffers_size" "size", HSL, (1), ONCE, "8k", {}, [level size busy_buffers_size], "How much of that may be on its way to the client.";
+    "proxy_max_temp_file_size" "size", HSL, (1), ONCE, "0", {}, [level size max_temp_file_size], "How much of an answer may be kept in a file for a slow client; 0 is nothing (nginx's default is 1024m).";
+    "proxy_temp_file_write_size" "size", HSL, (1), ONCE, "8k", {}, [level size temp_file_write_size], "How much is written to that file at a time.";
+    "proxy_temp_path" "path [level1 [level2 [level3]]]", HSL, (1 to 4), ONCE, "proxy_temp", {}, [level temp_path proxy_temp_path], "Where these files are; the levels have no effect.";
+    "proxy_request_buffering" "on | off | auto", HSL, (1), ONCE, "auto", {}, [level request_buffering request_buffering], "Whether a request body is taken whole before a server is chosen; `auto` (kp's own): when its Content-Length fits `client_body_buffer_size`.";
+    "proxy_ignore_client_abort" "on | off", HSL, (1), ONCE, "off", {}, [level flag ignore_client_abort], "Whether a request goes on when its client went away.";
+    "proxy_intercept_errors" "on | off", HSL, (1), ONCE, "off", {}, [level flag intercept_errors], "Whether answers of 300 and above go through `error_page`.";
+    "proxy_redirect" "default | off | redirect replacement", HSL, (1 to 2), MANY, "default", {}, [level proxy_redirect redirects], "Replaces the beginning of `Location` and `Refresh` in the upstream's answer.";
+    "proxy_cookie_domain" "off | domain replacement", HSL, (1 to 2), MANY, "off", {}, [level cookie_domain cookie_domains], "Replaces the domain in `Set-Cookie` of the upstream's answer.";
+    "proxy_cookie_path" "off | path replacement", HSL, (1 to 2), MANY, "off", {}, [level cookie_path cookie_paths], "Replaces the path in `Set-Cookie` of the upstream's answer.";
+    "proxy_cookie_flags" "off | cookie [flag ...]", HSL, (1 to 4), MANY, "off", {}, [level cookie_flags cookie_flags], "Sets or removes flags in `Set-Cookie` of the upstream's answer: secure, httponly, samesite=strict|lax|none, nosecure, nohttponly, nosamesite.";
+    "proxy_bind" "address [transparent] | off", HSL, (1 to 2), ONCE, "off", {}, [level bind bind], "The local address of connections to upstreams.";
+    "proxy_socket_keepalive" "on | off", HSL, (1), ONCE, "off", {}, [level flag socket_keepalive], "SO_KEEPALIVE on connections to upstreams.";
+    "proxy_method" "method", HSL, (1), ONCE, none, {}, [level template method], "The method sent to the upstream instead of the client's.";
+    "proxy_set_body" "value", HSL, (1), ONCE, none, {}, [level template set_body], "The body sent to the upstream instead of the client's.";
+    "proxy_pass_request_headers" "on | off", HSL, (1), ONCE, "on", {}, [level flag pass_request_headers], "Whether the client's header fields are sent to the upstream.";
+    "proxy_pass_request_body" "on | off", HSL, (1), ONCE, "on", {}, [level flag pass_request_body], "Whether the client's body is sent to the upstream.";
+    "proxy_pass_trailers" "on | off", HSL, (1), ONCE, "off", {}, [level flag pass_trailers], "Whether trailers of the upstream's answer are passed on.";
+    "proxy_limit_rate" "rate", HSL, (1), ONCE, "0", {}, [level template limit_rate], "How many bytes a second are read from the upstream; 0 is no limit.";
+    "proxy_upgrade" "protocol ... | off", HSL, (1+), ONCE, "websocket", {}, [level upgrade upgrade], "Protocols a client may switch to through kp (kp's own).";
+    "proxy_upgrade_timeout" "time", HSL, (1), ONCE, "1h", {}, [level time upgrade_timeout], "How long a switched connection may be idle (kp's own).";
+    "proxy_forwarding" "edge | append | off", HSL, (1), ONCE, "off", {}, [level forwarding forwarding], "Adds X-Forwarded-For, -Proto, -Host and -Port, Forwarded, Via and X-Request-Id: `edge` replaces what the client sent, `append` extends it (kp's own).";
+
+    "server" "address [weight=number] [max_conns=number] [max_fails=number] [fail_timeout=time] [backup] [down]", U, (1+), MANY, none, {}, [upstream server], "A server of the group: `host[:port]` or `unix:path`, port 80 by default. A name with several addresses is several servers.";
+    "zone" "name [size]", U, (1 to 2), ONCE, none, {}, [upstream zone], "Shares the state of the group's servers among the workers.";
+    "least_conn" "", U, (0), ONCE, none, {}, [upstream least_conn], "Chooses the server with the fewest connections by weight.";
+    "ip_hash" "", U, (0), ONCE, none, {}, [upstream ip_hash], "Chooses by the client's address (its first three bytes with IPv4).";
+    "hash" "key [consistent]", U, (1 to 2), ONCE, none, {}, [upstream hash], "Chooses by a key; `consistent` moves few keys when servers change (ketama).";
+    "random" "[two [least_conn]]", U, (0 to 2), ONCE, none, {}, [upstream random], "Chooses by chance; with `two` the less loaded of two.";
+    "keepalive" "connections [local]", U, (1 to 2), ONCE, "32 local", {}, [upstream keepalive], "How many idle connections each worker keeps; `local`: each used again only from the location that opened it. 0 turns it off.";
+    "keepalive_requests" "number", U, (1), ONCE, "1000", {}, [upstream keepalive_requests], "The most requests on one upstream connection.";
+    "keepalive_time" "time", U, (1), ONCE, "1h", {}, [upstream keepalive_time], "The age after which an upstream connection is not kept any more.";
+    "keepalive_timeout" "time", U, (1), ONCE, "60s", {}, [upstream keepalive_timeout], "How long an idle upstream connection is kept.";
+}
