@@ -1,0 +1,430 @@
+//! Sockets: how kp binds, listens, accepts and connects; descriptors over a channel.
+//!
+//! Listening is in two steps, because a listening socket swallows its share of the connections even while nobody accepts:
+//! [`bind`] in the plan, [`listen`] at commit. All sockets of one TCP address form a SO_REUSEPORT group; the first
+//! is bound without the option, so that a foreign owner of the address is seen as "address in use".
+
+#![allow(unsafe_code)]
+
+use crate::from_errno;
+use nix::sys::socket::{
+    AddressFamily, ControlMessage, ControlMessageOwned, MsgFlags, SockFlag, SockType, UnixAddr,
+    recvmsg, sendmsg, socketpair,
+};
+use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, TcpKeepalive, Type};
+use std::io::{self, IoSlice, IoSliceMut};
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::path::Path;
+use std::time::Duration;
+
+/// What a listening socket is set to; everything but the backlog is inherited by the connections it accepts.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ListenSettings {
+    /// SO_RCVBUF.
+    pub receive_buffer: Option<usize>,
+    /// SO_SNDBUF.
+    pub send_buffer: Option<usize>,
+    /// SO_KEEPALIVE; `None` leaves the system's setting.
+    pub keepalive: Option<Keepalive>,
+    /// TCP_NODELAY.
+    pub nodelay: bool,
+    /// TCP_NOTSENT_LOWAT, bytes.
+    pub notsent_lowat: Option<u32>,
+    /// IPV6_V6ONLY, for IPv6 addresses.
+    pub v6only: bool,
+}
+
+/// `so_keepalive`.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Keepalive {
+    /// On or off.
+    pub enabled: bool,
+    /// Idle time before the first probe.
+    pub idle: Option<Duration>,
+    /// Time between probes.
+    pub interval: Option<Duration>,
+    /// Probes before giving up.
+    pub count: Option<u32>,
+}
+
+/// Whether a socket joins a group that this process family already owns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Group {
+    /// The first of its address: fails if anybody else owns the address.
+    First,
+    /// A further one: joins the group of SO_REUSEPORT sockets.
+    Further,
+}
+
+/// Binds a TCP address without listening; non-blocking, closed on exec.
+pub fn bind(address: SocketAddr, group: Group, settings: &ListenSettings) -> io::Result<OwnedFd> {
+    let socket = Socket::new(
+        Domain::for_address(address),
+        Type::STREAM.nonblocking(),
+        Some(Protocol::TCP),
+    )?;
+    socket.set_reuse_address(true)?;
+    if address.is_ipv6() {
+        socket.set_only_v6(settings.v6only)?;
+    }
+    if group == Group::Further {
+        socket.set_reuse_port(true)?;
+    }
+    apply(&socket, settings)?;
+    if settings.nodelay {
+        socket.set_tcp_nodelay(true)?;
+    }
+    if let Some(bytes) = settings.notsent_lowat {
+        socket.set_tcp_notsent_lowat(bytes)?;
+    }
+    socket.bind(&address.into())?;
+    if group == Group::First {
+        socket.set_reuse_port(true)?;
+    }
+    Ok(socket.into())
+}
+
+/// Binds a unix-domain path without listening; the file gets mode 0666, as nginx's. The path must not exist.
+pub fn bind_unix(path: &Path, settings: &ListenSettings) -> io::Result<OwnedFd> {
+    let socket = Socket::new(Domain::UNIX, Type::STREAM.nonblocking(), None)?;
+    apply(
+        &socket,
+        &ListenSettings {
+            keepalive: None,
+            ..settings.clone()
+        },
+    )?;
+    socket.bind(&SockAddr::unix(path)?)?;
+    std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o666))?;
+    Ok(socket.into())
+}
+
+/// Starts to listen, or changes the backlog of a socket that does.
+pub fn listen(socket: &impl AsFd, backlog: u32) -> io::Result<()> {
+    SockRef::from(socket).listen(i32::try_from(backlog).unwrap_or(i32::MAX))
+}
+
+/// Applies what can change on a live listening socket (reload): buffers, keepalive, lowat.
+pub fn apply_settings(socket: &impl AsFd, settings: &ListenSettings) -> io::Result<()> {
+    apply(&SockRef::from(socket), settings)
+}
+
+fn apply(socket: &Socket, settings: &ListenSettings) -> io::Result<()> {
+    if let Some(bytes) = settings.receive_buffer {
+        socket.set_recv_buffer_size(bytes)?;
+    }
+    if let Some(bytes) = settings.send_buffer {
+        socket.set_send_buffer_size(bytes)?;
+    }
+    if let Some(keepalive) = &settings.keepalive {
+        set_keepalive(socket, keepalive)?;
+    }
+    Ok(())
+}
+
+fn set_keepalive(socket: &Socket, keepalive: &Keepalive) -> io::Result<()> {
+    socket.set_keepalive(keepalive.enabled)?;
+    let mut details = TcpKeepalive::new();
+    if let Some(idle) = keepalive.idle {
+        details = details.with_time(idle);
+    }
+    if let Some(interval) = keepalive.interval {
+        details = details.with_interval(interval);
+    }
+    if let Some(count) = keepalive.count {
+        details = details.with_retries(count);
+    }
+    if keepalive.enabled
+        && (keepalive.idle.is_some() || keepalive.interval.is_some() || keepalive.count.is_some())
+    {
+        socket.set_tcp_keepalive(&details)?;
+    }
+    Ok(())
+}
+
+/// Steers the new connections of a SO_REUSEPORT group evenly at random to the sockets with the given indexes (an index
+/// is the position in the order in which the sockets began to listen; while no socket was closed, of bind). Takes effect
+/// at once. At most 64 targets; `targets` empty is an error.
+pub fn steer(any_of_group: &impl AsFd, targets: &[u16]) -> io::Result<()> {
+    let program = steering_program(targets).ok_or(io::ErrorKind::InvalidInput)?;
+    let length = u16::try_from(program.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
+    let filter = libc::sock_fprog {
+        len: length,
+        filter: program.as_ptr().cast_mut(),
+    };
+    // SAFETY: the option's value is a live sock_fprog whose filter points at `len` live instructions; the kernel copies both.
+    let result = unsafe {
+        libc::setsockopt(
+            any_of_group.as_fd().as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_ATTACH_REUSEPORT_CBPF,
+            (&raw const filter).cast(),
+            size_of::<libc::sock_fprog>() as libc::socklen_t,
+        )
+    };
+    if result < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(())
+    }
+}
+
+/// A = random; A %= N; then either `return A` (targets are 0..N) or one comparison per target.
+fn steering_program(targets: &[u16]) -> Option<Vec<libc::sock_filter>> {
+    const LOAD_ABSOLUTE: u16 = 0x20; // BPF_LD | BPF_W | BPF_ABS
+    const MODULO: u16 = 0x94; // BPF_ALU | BPF_MOD | BPF_K
+    const JUMP_EQUAL: u16 = 0x15; // BPF_JMP | BPF_JEQ | BPF_K
+    const RETURN: u16 = 0x06; // BPF_RET | BPF_K
+    const RETURN_A: u16 = 0x16; // BPF_RET | BPF_A
+    const RANDOM: u32 = 0xffff_f000 + 56; // SKF_AD_OFF + SKF_AD_RANDOM
+    let op = |code, k| libc::sock_filter {
+        code,
+        jt: 0,
+        jf: 0,
+        k,
+    };
+    let count = u32::try_from(targets.len())
+        .ok()
+        .filter(|count| (1..=64).contains(count))?;
+    let mut program = vec![op(LOAD_ABSOLUTE, RANDOM), op(MODULO, count)];
+    if targets
+        .iter()
+        .zip(0..)
+        .all(|(target, index)| *target == index)
+    {
+        program.push(op(RETURN_A, 0));
+        return Some(program);
+    }
+    for (target, remainder) in targets.iter().zip(0..) {
+        program.push(libc::sock_filter {
+            code: JUMP_EQUAL,
+            jt: 0,
+            jf: 1,
+            k: remainder,
+        });
+        program.push(op(RETURN, u32::from(*target)));
+    }
+    program.push(op(RETURN, u32::from(*targets.first()?)));
+    Some(program)
+}
+
+/// Accepts one connection, non-blocking and closed on exec, with the peer's address (`None` on a unix-domain socket).
+pub fn accept(listener: &impl AsFd) -> io::Result<(OwnedFd, Option<SocketAddr>)> {
+    let (socket, peer) =
+        SockRef::from(listener).accept4(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC)?;
+    Ok((socket.into(), peer.as_socket()))
+}
+
+/// Where to connect to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Target<'a> {
+    /// TCP.
+    Inet(SocketAddr),
+    /// A unix-domain path.
+    Unix(&'a Path),
+}
+
+/// Begins to connect without blocking, from the local address `from` if given (its port may be 0). Success means begun:
+/// writability tells the end, [`take_error`] whether it was a good one. What fails at once is an error here.
+pub fn connect(target: Target<'_>, from: Option<SocketAddr>) -> io::Result<OwnedFd> {
+    let (domain, address) = match target {
+        Target::Inet(address) => (Domain::for_address(address), SockAddr::from(address)),
+        Target::Unix(path) => (Domain::UNIX, SockAddr::unix(path)?),
+    };
+    let socket = Socket::new(domain, Type::STREAM.nonblocking(), None)?;
+    if let Some(from) = from {
+        if from.port() == 0 {
+            // The port is chosen at connect, when the peer is known, so that ports are not used up per local address.
+            set_bind_address_no_port(&socket)?;
+        }
+        socket.bind(&from.into())?;
+    }
+    match socket.connect(&address) {
+        Ok(()) => Ok(socket.into()),
+        Err(error) if error.raw_os_error() == Some(libc::EINPROGRESS) => Ok(socket.into()),
+        Err(error) => Err(error),
+    }
+}
+
+fn set_bind_address_no_port(socket: &Socket) -> io::Result<()> {
+    nix::sys::socket::setsockopt(
+        socket,
+        nix::sys::socket::sockopt::IpBindAddressNoPort,
+        &true,
+    )
+    .map_err(from_errno)
+}
+
+/// SO_ERROR: how a connect that was begun has ended, or what went wrong since.
+pub fn take_error(socket: &impl AsFd) -> io::Result<Option<io::Error>> {
+    SockRef::from(socket).take_error()
+}
+
+/// TCP_NODELAY.
+pub fn set_nodelay(socket: &impl AsFd, on: bool) -> io::Result<()> {
+    SockRef::from(socket).set_tcp_nodelay(on)
+}
+
+/// SO_KEEPALIVE with its details.
+pub fn set_keepalive_on(socket: &impl AsFd, keepalive: &Keepalive) -> io::Result<()> {
+    set_keepalive(&SockRef::from(socket), keepalive)
+}
+
+/// SO_RCVBUF.
+pub fn set_receive_buffer(socket: &impl AsFd, bytes: usize) -> io::Result<()> {
+    SockRef::from(socket).set_recv_buffer_size(bytes)
+}
+
+/// SO_SNDBUF.
+pub fn set_send_buffer(socket: &impl AsFd, bytes: usize) -> io::Result<()> {
+    SockRef::from(socket).set_send_buffer_size(bytes)
+}
+
+/// TCP_NOTSENT_LOWAT.
+pub fn set_notsent_lowat(socket: &impl AsFd, bytes: u32) -> io::Result<()> {
+    SockRef::from(socket).set_tcp_notsent_lowat(bytes)
+}
+
+/// SO_LINGER with 0: closing sends a reset instead of what is unsent (`reset_timedout_connection`).
+pub fn reset_on_close(socket: &impl AsFd) -> io::Result<()> {
+    SockRef::from(socket).set_linger(Some(Duration::ZERO))
+}
+
+/// Ends the writing side: the peer reads the end of the stream.
+pub fn shutdown_write(socket: &impl AsFd) -> io::Result<()> {
+    SockRef::from(socket).shutdown(std::net::Shutdown::Write)
+}
+
+/// Sets O_NONBLOCK.
+pub fn set_nonblocking(socket: &impl AsFd, on: bool) -> io::Result<()> {
+    SockRef::from(socket).set_nonblocking(on)
+}
+
+/// This side's address; `None` on a unix-domain socket.
+pub fn local_address(socket: &impl AsFd) -> io::Result<Option<SocketAddr>> {
+    SockRef::from(socket)
+        .local_addr()
+        .map(|address| address.as_socket())
+}
+
+/// The other side's address; `None` on a unix-domain socket.
+pub fn peer_address(socket: &impl AsFd) -> io::Result<Option<SocketAddr>> {
+    SockRef::from(socket)
+        .peer_addr()
+        .map(|address| address.as_socket())
+}
+
+/// Whether the socket listens.
+pub fn is_listening(socket: &impl AsFd) -> io::Result<bool> {
+    SockRef::from(socket).is_listener()
+}
+
+/// Whether an address is of the machine's own (a bound port 0 tells; nothing is left behind).
+pub fn is_local(address: IpAddr) -> bool {
+    let probe = || {
+        let address = SocketAddr::new(address, 0);
+        Socket::new(Domain::for_address(address), Type::DGRAM, None)?.bind(&address.into())
+    };
+    probe().is_ok()
+}
+
+/// What `$tcpinfo_*` shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct TcpInfo {
+    /// Smoothed round-trip time, microseconds.
+    pub rtt_us: u32,
+    /// Its variation, microseconds.
+    pub rtt_variation_us: u32,
+    /// Congestion window, segments.
+    pub send_window_segments: u32,
+    /// Receive space, bytes.
+    pub receive_space_bytes: u32,
+}
+
+/// TCP_INFO.
+pub fn tcp_info(socket: &impl AsFd) -> io::Result<TcpInfo> {
+    // SAFETY: tcp_info is plain old data, for which all bits zero is a valid value.
+    let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
+    let mut length = size_of::<libc::tcp_info>() as libc::socklen_t;
+    // SAFETY: value and length are live locals, and the length is the value's size, so the kernel writes within it.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_INFO,
+            (&raw mut info).cast(),
+            &raw mut length,
+        )
+    };
+    if result < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(TcpInfo {
+        rtt_us: info.tcpi_rtt,
+        rtt_variation_us: info.tcpi_rttvar,
+        send_window_segments: info.tcpi_snd_cwnd,
+        receive_space_bytes: info.tcpi_rcv_space,
+    })
+}
+
+/// A connected pair that keeps datagram borders and tells when the other end is gone; non-blocking, closed on exec.
+pub fn seqpacket_pair() -> io::Result<(OwnedFd, OwnedFd)> {
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    socketpair(AddressFamily::Unix, SockType::SeqPacket, None, flags).map_err(from_errno)
+}
+
+/// The kernel's limit of descriptors in one message is 253 (`SCM_MAX_FD`); a little less is used.
+pub const FDS_MAX: usize = 200;
+
+/// Sends one datagram with descriptors (at most [`FDS_MAX`]).
+pub fn send_fds(channel: &impl AsFd, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+    let raw: Vec<RawFd> = fds.iter().map(AsRawFd::as_raw_fd).collect();
+    let rights = [ControlMessage::ScmRights(&raw)];
+    let control: &[ControlMessage<'_>] = if raw.is_empty() { &[] } else { &rights };
+    let flags = MsgFlags::MSG_NOSIGNAL;
+    sendmsg::<UnixAddr>(
+        channel.as_fd().as_raw_fd(),
+        &[IoSlice::new(bytes)],
+        control,
+        flags,
+        None,
+    )
+    .map(|_| ())
+    .map_err(from_errno)
+}
+
+/// Receives one datagram of at most 64 KiB with its descriptors (closed on exec). `None`: the other end is gone.
+pub fn recv_fds(channel: &impl AsFd) -> io::Result<Option<(Vec<u8>, Vec<OwnedFd>)>> {
+    let mut bytes = vec![0_u8; 64 * 1024];
+    let mut control = nix::cmsg_space!([RawFd; FDS_MAX]);
+    let (length, raw) = {
+        let mut stretches = [IoSliceMut::new(&mut bytes)];
+        let flags = MsgFlags::MSG_CMSG_CLOEXEC;
+        let message = recvmsg::<UnixAddr>(
+            channel.as_fd().as_raw_fd(),
+            &mut stretches,
+            Some(&mut control),
+            flags,
+        )
+        .map_err(from_errno)?;
+        let mut raw: Vec<RawFd> = Vec::new();
+        for item in message.cmsgs().map_err(from_errno)? {
+            if let ControlMessageOwned::ScmRights(fds) = item {
+                raw.extend(fds);
+            }
+        }
+        (message.bytes, raw)
+    };
+    // SAFETY: the kernel installed these descriptors for this message; nobody else in this process knows them.
+    let fds: Vec<OwnedFd> = raw
+        .into_iter()
+        .map(|fd| unsafe { OwnedFd::from_raw_fd(fd) })
+        .collect();
+    if length == 0 && fds.is_empty() {
+        // Neither side ever sends an empty datagram.
+        return Ok(None);
+    }
+    bytes.truncate(length);
+    Ok(Some((bytes, fds)))
+}
