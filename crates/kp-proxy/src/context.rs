@@ -3,7 +3,7 @@
 use kp_config::Config;
 use kp_config::model::FileTest;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// The time of one loop turn, read once by the reactor.
 #[derive(Debug, Clone, Copy)]
@@ -37,6 +37,8 @@ pub trait Facts {
     fn tcp_info(&self) -> Option<[u32; 4]>;
     /// `if (-f …)` and its kin.
     fn file_test(&self, path: &Path, test: FileTest) -> bool;
+    /// The path with symbolic links resolved (`$realpath_root`); `None` where that fails.
+    fn real_path(&self, path: &Path) -> Option<PathBuf>;
     /// 16 random bytes for `$request_id`.
     fn random(&self) -> [u8; 16];
 }

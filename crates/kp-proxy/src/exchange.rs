@@ -1,5 +1,6 @@
 //! The exchange: one request/response pair, the unit of work.
 
+use crate::answer_kind::Fault;
 use kp_config::model::{ListenerId, LocationId, RegexId, ServerId, UpstreamId};
 use kp_http::{RequestHead, ResponseHead};
 use std::net::SocketAddr;
@@ -51,6 +52,13 @@ pub struct Request {
     pub args: Vec<u8>,
     /// Whether the head's own target is still what is asked for, so that it can be passed on byte for byte.
     pub unchanged: bool,
+    /// Whether the location was found by this URI, so that the URI part of `proxy_pass` may stand for its prefix (nginx's
+    /// `valid_location`: false after `rewrite … break`, then the whole URI is passed).
+    pub located: bool,
+    /// The path came with `%XX`, which decides as in nginx whether captures in arguments and redirects are escaped again.
+    pub quoted: bool,
+    /// The path came with `+`; see `quoted`.
+    pub plus: bool,
     /// `$host`: lower case, without port; the server's primary name where the request has none.
     pub host: Vec<u8>,
     /// Set by an internal redirect to GET (error pages); `None`: the head's method.
@@ -147,4 +155,6 @@ pub struct Record {
     pub completed: bool,
     /// `$kp_reason`: token of the failure that ended it.
     pub reason: Option<&'static str>,
+    /// What went wrong inside kp while routing or evaluating; written to the error log and cleared by whoever drives the exchange.
+    pub fault: Option<Fault>,
 }

@@ -3,8 +3,10 @@
 //! Nothing in here opens a socket or a file or reads a clock; time and facts about the connection come in as
 //! arguments ([`Context`]), effects go out as values.
 
+pub mod answer_kind;
 pub mod context;
 pub mod exchange;
 
+pub use answer_kind::{Answer, ErrorAction, Fault, Routed};
 pub use context::{Context, Facts, Now};
 pub use exchange::Exchange;

@@ -1,0 +1,83 @@
+//! What routing decides: the words between routing and whoever turns a decision into bytes.
+//!
+//! Nothing is encoded here. An [`Answer`] is a status with what `return` or a redirect gave it; the page, the headers and
+//! the absolute form of a redirect are made where answers are encoded.
+
+use kp_config::model::{RegexId, UserVar};
+
+/// What became of a request once it was routed.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Routed {
+    /// `exchange.location` is final and its handler answers.
+    Handle,
+    /// kp answers by itself.
+    Answer(Answer),
+    /// `return 444`: the connection is closed without an answer.
+    Close,
+}
+
+/// An answer kp gives without a handler.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Answer {
+    /// The status. 444 and 499 never come here.
+    pub status: u16,
+    /// Text of `return CODE TEXT`; its media type comes from the URI's extension and `types`, as nginx. `None`: the
+    /// built-in page of the status where it has one, else an empty body.
+    pub body: Option<Vec<u8>>,
+    /// Value for `Location`. One that starts with `/` is made absolute under `absolute_redirect`.
+    pub location: Option<Vec<u8>>,
+    /// Whether `error_page` may take it over; not for `return CODE TEXT`.
+    pub interceptable: bool,
+}
+
+impl Answer {
+    /// A status with its built-in page, which `error_page` may take over.
+    pub fn status(status: u16) -> Self {
+        Self {
+            status,
+            interceptable: true,
+            ..Self::default()
+        }
+    }
+
+    /// A redirect to a target.
+    pub fn redirect(status: u16, location: Vec<u8>) -> Self {
+        Self {
+            location: Some(location),
+            ..Self::status(status)
+        }
+    }
+
+    /// `return CODE TEXT`.
+    pub fn text(status: u16, body: Vec<u8>) -> Self {
+        Self {
+            status,
+            body: Some(body),
+            ..Self::default()
+        }
+    }
+}
+
+/// What an `error_page` asks for; everything else it changes is already done in the exchange.
+#[derive(Debug, PartialEq, Eq)]
+pub enum ErrorAction {
+    /// The exchange was pointed at the page (a URI or a named location): route it.
+    Reroute,
+    /// Answer with this instead: a redirect to another server.
+    Answer(Answer),
+}
+
+/// Why a value could not be had or routing had to end; one line for the error log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// More than ten rewrites and internal redirects.
+    Cycle,
+    /// `error_page` or an internal redirect named a location that does not exist.
+    NoNamedLocation,
+    /// A rewrite made an empty URI.
+    EmptyUri,
+    /// An expression took more steps than one request may cost.
+    RegexLimit(RegexId),
+    /// A `map` that needs its own value.
+    VariableCycle(UserVar),
+}
