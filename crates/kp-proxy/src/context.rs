@@ -56,4 +56,7 @@ pub struct Context<'a> {
     pub pid: u32,
     /// `$hostname`.
     pub hostname: &'a str,
+    /// What names this group of processes in `Via`, after `kp-`: a token (RFC 9110 §5.6.2), the same in all workers and
+    /// generations, different from every other group's. A request that carries it has been here before.
+    pub group: &'a str,
 }

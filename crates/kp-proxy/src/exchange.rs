@@ -85,6 +85,8 @@ pub struct Request {
     pub proxy_host: Vec<u8>,
     /// See `proxy_host`; 0: unset.
     pub proxy_port: u16,
+    /// URI part of a `proxy_pass` with variables, once it was evaluated; empty: it had none.
+    pub proxy_uri: Vec<u8>,
 }
 
 /// Groups of a match, as ranges into a copy of the subject.

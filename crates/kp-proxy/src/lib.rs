@@ -6,7 +6,9 @@
 pub mod answer_kind;
 pub mod context;
 pub mod exchange;
+pub mod failure;
 
 pub use answer_kind::{Answer, ErrorAction, Fault, Routed};
 pub use context::{Context, Facts, Now};
 pub use exchange::Exchange;
+pub use failure::Failure;

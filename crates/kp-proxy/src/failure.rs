@@ -1,0 +1,971 @@
+//! What can go wrong with an exchange, as one table.
+//!
+//! Decides for every cause: the status the client gets, whether another peer may be tried, whether it counts against
+//! the peer, what becomes of the client connection, the documented token (docs/reasons.md), and the sentence and level
+//! of the error log. Does not decide whether a retry is possible at this moment (tries, time, idempotency, the body):
+//! that is `kp_upstream`'s and `step`'s, with [`Failure::retry`] as the input.
+
+use kp_config::model::{Level, NextUpstream};
+
+/// A failure: what happened, and while doing what.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Failure {
+    /// What the exchange was doing.
+    pub phase: Phase,
+    /// What happened.
+    pub cause: Cause,
+}
+
+/// Who is to blame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Side {
+    /// The client.
+    Client,
+    /// The upstream.
+    Upstream,
+    /// kp itself, its configuration or its resources.
+    Own,
+}
+
+/// What the exchange was doing; in the error log as nginx's ` while …`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Phase {
+    /// The request line is being read.
+    RequestLine,
+    /// The request's fields are being read.
+    RequestHead,
+    /// Routing and admission.
+    Route,
+    /// The request body is being taken.
+    RequestBody,
+    /// A peer is chosen and connected to.
+    Connect,
+    /// The request is being sent.
+    SendRequest,
+    /// The response head is awaited.
+    AwaitHead,
+    /// The response body is being read.
+    ReadBody,
+    /// The response is being sent to the client.
+    SendResponse,
+    /// A tunnel is open.
+    Tunnel,
+}
+
+/// What happened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cause {
+    /// A request head that is malformed, ambiguous or framed badly.
+    BadRequest,
+    /// An HTTP version kp does not speak.
+    BadVersion,
+    /// A transfer coding kp does not know.
+    UnknownCoding,
+    /// CONNECT, which kp does not serve.
+    ConnectMethod,
+    /// The request target is too long.
+    TargetTooLong,
+    /// The head is too large.
+    HeadTooLarge,
+    /// The body is, or is about to become, larger than `client_max_body_size`; with its size where it is known.
+    BodyTooLarge(Option<u64>),
+    /// Malformed chunks.
+    BadBody,
+    /// The request head did not arrive in time.
+    ClientHeadTimeout,
+    /// The request body did not arrive in time.
+    ClientBodyTimeout,
+    /// The client does not take the response.
+    ClientSendTimeout,
+    /// The client went away.
+    ClientGone,
+    /// The request already went through this group of processes.
+    Loop,
+    /// No peer of the group may be used.
+    NoLivePeer,
+    /// The connection to the peer failed, with the system's error number.
+    ConnectFailed(i32),
+    /// The peer did not accept in time.
+    ConnectTimeout,
+    /// A reused idle connection turned out to be closed before any byte of a response came.
+    StaleConnection,
+    /// The peer took no more of the request, with the system's error number.
+    SendFailed(i32),
+    /// The peer took nothing of the request for `proxy_send_timeout`.
+    SendTimeout,
+    /// The peer closed before its response head was complete.
+    UpstreamClosed,
+    /// The connection broke before the response head was complete, with the system's error number.
+    UpstreamReset(i32),
+    /// The response head did not come within `proxy_read_timeout`.
+    UpstreamTimeout,
+    /// A response head that is malformed, ambiguous or framed badly.
+    UpstreamInvalidHead,
+    /// The response head is larger than kp takes.
+    UpstreamHeadTooLarge,
+    /// The peer answered with a status listed in `proxy_next_upstream`.
+    UpstreamStatus(u16),
+    /// The peer closed in the middle of the body.
+    BodyTruncated,
+    /// The connection broke in the middle of the body, with the system's error number.
+    BodyReset(i32),
+    /// The peer sent nothing of the body for `proxy_read_timeout`.
+    BodyTimeout,
+    /// The body's chunks are malformed.
+    BodyInvalid,
+    /// Nothing moved through a tunnel for `proxy_upgrade_timeout`.
+    TunnelTimeout,
+    /// `proxy_pass` evaluated to something that is no usable address.
+    BadTarget,
+    /// `proxy_pass` evaluated to a name that is no group, and kp does not resolve names while it runs.
+    UnknownHost,
+    /// More than ten internal redirects.
+    RedirectCycle,
+    /// Out of connections, buffers or descriptors.
+    Overload,
+    /// Something that cannot be explained to the client: a regular expression over its step limit, a file error.
+    Internal,
+    /// `worker_shutdown_timeout` ended the exchange.
+    Shutdown,
+}
+
+/// Whether another peer may be tried, and on what condition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Retry {
+    /// Never.
+    No,
+    /// Unless `proxy_next_upstream` is off, and without using up a try: the peer never saw a working connection.
+    Free,
+    /// If `error` is listed.
+    Error,
+    /// If `timeout` is listed.
+    Timeout,
+    /// If `invalid_header` is listed.
+    InvalidHeader,
+    /// If this status is listed.
+    Status(u16),
+}
+
+/// What it says about the peer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PeerMark {
+    /// Nothing.
+    None,
+    /// It counts against the peer (`max_fails`).
+    Failed,
+}
+
+/// What becomes of the client connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum After {
+    /// It stays, as it would after a success.
+    Keep,
+    /// It is closed after the answer.
+    Close,
+    /// No answer can be given: it ends at once, so that a truncated body is never taken for a whole one.
+    Abort,
+    /// It is gone already.
+    Gone,
+}
+
+/// Error numbers that need a name here; the values are Linux's.
+const ETIMEDOUT: i32 = 110;
+
+/// Error numbers a peer can cause; anything else on connect is `crit`, as in nginx: EPIPE, ECONNRESET, ENOTCONN,
+/// ETIMEDOUT, ECONNREFUSED, ENETDOWN, ENETUNREACH, EHOSTDOWN, EHOSTUNREACH.
+const ORDINARY: [i32; 9] = [32, 104, 107, ETIMEDOUT, 111, 100, 101, 112, 113];
+
+impl Failure {
+    /// Puts a cause and a phase together.
+    pub fn new(phase: Phase, cause: Cause) -> Self {
+        Self { phase, cause }
+    }
+
+    /// Who is to blame.
+    pub fn side(&self) -> Side {
+        match self.cause {
+            Cause::BadRequest
+            | Cause::BadVersion
+            | Cause::UnknownCoding
+            | Cause::ConnectMethod
+            | Cause::TargetTooLong
+            | Cause::HeadTooLarge
+            | Cause::BodyTooLarge(_)
+            | Cause::BadBody
+            | Cause::ClientHeadTimeout
+            | Cause::ClientBodyTimeout
+            | Cause::ClientSendTimeout
+            | Cause::ClientGone => Side::Client,
+            Cause::NoLivePeer
+            | Cause::ConnectFailed(_)
+            | Cause::ConnectTimeout
+            | Cause::StaleConnection
+            | Cause::SendFailed(_)
+            | Cause::SendTimeout
+            | Cause::UpstreamClosed
+            | Cause::UpstreamReset(_)
+            | Cause::UpstreamTimeout
+            | Cause::UpstreamInvalidHead
+            | Cause::UpstreamHeadTooLarge
+            | Cause::UpstreamStatus(_)
+            | Cause::BodyTruncated
+            | Cause::BodyReset(_)
+            | Cause::BodyTimeout
+            | Cause::BodyInvalid
+            | Cause::TunnelTimeout => Side::Upstream,
+            Cause::Loop
+            | Cause::BadTarget
+            | Cause::UnknownHost
+            | Cause::RedirectCycle
+            | Cause::Overload
+            | Cause::Internal
+            | Cause::Shutdown => Side::Own,
+        }
+    }
+
+    /// The status the client gets, or the log alone where nothing can be sent any more; 0: the status already sent stays.
+    pub fn status(&self) -> u16 {
+        match self.cause {
+            Cause::BadRequest | Cause::BadBody => 400,
+            Cause::ConnectMethod => 405,
+            Cause::ClientHeadTimeout | Cause::ClientBodyTimeout => 408,
+            Cause::BodyTooLarge(_) => 413,
+            Cause::TargetTooLong => 414,
+            Cause::HeadTooLarge => 431,
+            Cause::ClientGone => 499,
+            Cause::BadTarget | Cause::RedirectCycle | Cause::Internal => 500,
+            Cause::UnknownCoding => 501,
+            Cause::NoLivePeer
+            | Cause::ConnectFailed(_)
+            | Cause::StaleConnection
+            | Cause::SendFailed(_)
+            | Cause::UpstreamClosed
+            | Cause::UpstreamReset(_)
+            | Cause::UpstreamInvalidHead
+            | Cause::UpstreamHeadTooLarge
+            | Cause::UnknownHost => 502,
+            Cause::Overload => 503,
+            Cause::ConnectTimeout | Cause::SendTimeout | Cause::UpstreamTimeout => 504,
+            Cause::BadVersion => 505,
+            Cause::Loop => 508,
+            Cause::UpstreamStatus(status) => status,
+            Cause::ClientSendTimeout
+            | Cause::BodyTruncated
+            | Cause::BodyReset(_)
+            | Cause::BodyTimeout
+            | Cause::BodyInvalid
+            | Cause::TunnelTimeout
+            | Cause::Shutdown => 0,
+        }
+    }
+
+    /// Whether another peer may be tried.
+    pub fn retry(&self) -> Retry {
+        match self.cause {
+            Cause::StaleConnection => Retry::Free,
+            Cause::ConnectFailed(_)
+            | Cause::SendFailed(_)
+            | Cause::UpstreamClosed
+            | Cause::UpstreamReset(_) => Retry::Error,
+            Cause::ConnectTimeout | Cause::SendTimeout | Cause::UpstreamTimeout => Retry::Timeout,
+            Cause::UpstreamInvalidHead | Cause::UpstreamHeadTooLarge => Retry::InvalidHeader,
+            Cause::UpstreamStatus(status) => Retry::Status(status),
+            Cause::BadRequest
+            | Cause::BadVersion
+            | Cause::UnknownCoding
+            | Cause::ConnectMethod
+            | Cause::TargetTooLong
+            | Cause::HeadTooLarge
+            | Cause::BodyTooLarge(_)
+            | Cause::BadBody
+            | Cause::ClientHeadTimeout
+            | Cause::ClientBodyTimeout
+            | Cause::ClientSendTimeout
+            | Cause::ClientGone
+            | Cause::Loop
+            | Cause::NoLivePeer
+            | Cause::BodyTruncated
+            | Cause::BodyReset(_)
+            | Cause::BodyTimeout
+            | Cause::BodyInvalid
+            | Cause::TunnelTimeout
+            | Cause::BadTarget
+            | Cause::UnknownHost
+            | Cause::RedirectCycle
+            | Cause::Overload
+            | Cause::Internal
+            | Cause::Shutdown => Retry::No,
+        }
+    }
+
+    /// What it says about the peer. As in nginx, a body that breaks off does not count, nor do 403 and 404.
+    pub fn peer_mark(&self) -> PeerMark {
+        match self.cause {
+            Cause::ConnectFailed(_)
+            | Cause::ConnectTimeout
+            | Cause::SendFailed(_)
+            | Cause::SendTimeout
+            | Cause::UpstreamClosed
+            | Cause::UpstreamReset(_)
+            | Cause::UpstreamTimeout
+            | Cause::UpstreamInvalidHead
+            | Cause::UpstreamHeadTooLarge => PeerMark::Failed,
+            Cause::UpstreamStatus(403 | 404) => PeerMark::None,
+            Cause::UpstreamStatus(_) => PeerMark::Failed,
+            Cause::BadRequest
+            | Cause::BadVersion
+            | Cause::UnknownCoding
+            | Cause::ConnectMethod
+            | Cause::TargetTooLong
+            | Cause::HeadTooLarge
+            | Cause::BodyTooLarge(_)
+            | Cause::BadBody
+            | Cause::ClientHeadTimeout
+            | Cause::ClientBodyTimeout
+            | Cause::ClientSendTimeout
+            | Cause::ClientGone
+            | Cause::Loop
+            | Cause::NoLivePeer
+            | Cause::StaleConnection
+            | Cause::BodyTruncated
+            | Cause::BodyReset(_)
+            | Cause::BodyTimeout
+            | Cause::BodyInvalid
+            | Cause::TunnelTimeout
+            | Cause::BadTarget
+            | Cause::UnknownHost
+            | Cause::RedirectCycle
+            | Cause::Overload
+            | Cause::Internal
+            | Cause::Shutdown => PeerMark::None,
+        }
+    }
+
+    /// What becomes of the client connection.
+    pub fn after(&self) -> After {
+        match self.cause {
+            Cause::BadRequest
+            | Cause::BadVersion
+            | Cause::UnknownCoding
+            | Cause::ConnectMethod
+            | Cause::TargetTooLong
+            | Cause::HeadTooLarge
+            | Cause::BodyTooLarge(_)
+            | Cause::BadBody
+            | Cause::ClientHeadTimeout
+            | Cause::ClientBodyTimeout
+            | Cause::BadTarget
+            | Cause::RedirectCycle
+            | Cause::Overload
+            | Cause::Internal => After::Close,
+            Cause::Loop
+            | Cause::NoLivePeer
+            | Cause::ConnectFailed(_)
+            | Cause::ConnectTimeout
+            | Cause::StaleConnection
+            | Cause::SendFailed(_)
+            | Cause::SendTimeout
+            | Cause::UpstreamClosed
+            | Cause::UpstreamReset(_)
+            | Cause::UpstreamTimeout
+            | Cause::UpstreamInvalidHead
+            | Cause::UpstreamHeadTooLarge
+            | Cause::UpstreamStatus(_)
+            | Cause::UnknownHost => After::Keep,
+            Cause::ClientSendTimeout
+            | Cause::BodyTruncated
+            | Cause::BodyReset(_)
+            | Cause::BodyTimeout
+            | Cause::BodyInvalid
+            | Cause::TunnelTimeout
+            | Cause::Shutdown => After::Abort,
+            Cause::ClientGone => After::Gone,
+        }
+    }
+
+    /// The documented token: `$kp_reason`, a metric label. Listed in docs/reasons.md.
+    pub fn token(&self) -> &'static str {
+        match self.cause {
+            Cause::BadRequest => "bad_request",
+            Cause::BadVersion => "bad_version",
+            Cause::UnknownCoding => "unknown_transfer_encoding",
+            Cause::ConnectMethod => "connect_method",
+            Cause::TargetTooLong => "target_too_long",
+            Cause::HeadTooLarge => "head_too_large",
+            Cause::BodyTooLarge(_) => "body_too_large",
+            Cause::BadBody => "bad_body",
+            Cause::ClientHeadTimeout => "client_head_timeout",
+            Cause::ClientBodyTimeout => "client_body_timeout",
+            Cause::ClientSendTimeout => "client_send_timeout",
+            Cause::ClientGone => "client_gone",
+            Cause::Loop => "loop",
+            Cause::NoLivePeer => "no_live_upstreams",
+            Cause::ConnectFailed(_) => "connect_failed",
+            Cause::ConnectTimeout => "connect_timeout",
+            Cause::StaleConnection => "stale_connection",
+            Cause::SendFailed(_) => "upstream_send_failed",
+            Cause::SendTimeout => "upstream_send_timeout",
+            Cause::UpstreamClosed => "upstream_closed",
+            Cause::UpstreamReset(_) => "upstream_reset",
+            Cause::UpstreamTimeout => "upstream_timeout",
+            Cause::UpstreamInvalidHead => "upstream_invalid_header",
+            Cause::UpstreamHeadTooLarge => "upstream_head_too_large",
+            Cause::UpstreamStatus(_) => "upstream_status",
+            Cause::BodyTruncated => "body_truncated",
+            Cause::BodyReset(_) => "body_reset",
+            Cause::BodyTimeout => "body_timeout",
+            Cause::BodyInvalid => "body_invalid",
+            Cause::TunnelTimeout => "tunnel_timeout",
+            Cause::BadTarget => "bad_target",
+            Cause::UnknownHost => "unknown_host",
+            Cause::RedirectCycle => "redirect_cycle",
+            Cause::Overload => "overload",
+            Cause::Internal => "internal",
+            Cause::Shutdown => "shutdown",
+        }
+    }
+
+    /// How loud it is in the error log.
+    pub fn level(&self) -> Level {
+        match self.cause {
+            Cause::BadRequest
+            | Cause::BadVersion
+            | Cause::UnknownCoding
+            | Cause::ConnectMethod
+            | Cause::TargetTooLong
+            | Cause::HeadTooLarge
+            | Cause::ClientHeadTimeout
+            | Cause::ClientBodyTimeout
+            | Cause::ClientSendTimeout
+            | Cause::ClientGone
+            | Cause::TunnelTimeout
+            | Cause::StaleConnection
+            | Cause::UpstreamStatus(_) => Level::Info,
+            Cause::Shutdown => Level::Notice,
+            Cause::ConnectFailed(errno) if !ORDINARY.contains(&errno) => Level::Crit,
+            Cause::BodyTooLarge(_)
+            | Cause::BadBody
+            | Cause::Loop
+            | Cause::NoLivePeer
+            | Cause::ConnectFailed(_)
+            | Cause::ConnectTimeout
+            | Cause::SendFailed(_)
+            | Cause::SendTimeout
+            | Cause::UpstreamClosed
+            | Cause::UpstreamReset(_)
+            | Cause::UpstreamTimeout
+            | Cause::UpstreamInvalidHead
+            | Cause::UpstreamHeadTooLarge
+            | Cause::BodyTruncated
+            | Cause::BodyReset(_)
+            | Cause::BodyTimeout
+            | Cause::BodyInvalid
+            | Cause::BadTarget
+            | Cause::UnknownHost
+            | Cause::RedirectCycle
+            | Cause::Overload
+            | Cause::Internal => Level::Error,
+        }
+    }
+
+    /// Appends the error log's sentence in nginx's words, ` while …` included; `detail` says what was wrong where the
+    /// reporter knows it (the offending field, the name that is no group), or is empty.
+    pub fn write_text(&self, detail: &str, out: &mut String) {
+        out.push_str(self.sentence());
+        match self.cause {
+            Cause::BodyTooLarge(Some(bytes)) => {
+                out.push_str(": ");
+                out.push_str(itoa::Buffer::new().format(bytes));
+                out.push_str(" bytes");
+            }
+            Cause::UpstreamStatus(status) => {
+                out.push(' ');
+                out.push_str(itoa::Buffer::new().format(status));
+            }
+            _ => {}
+        }
+        if !detail.is_empty() {
+            out.push_str(": ");
+            out.push_str(detail);
+        }
+        if let Some(errno) = self.errno() {
+            write_errno(errno, out);
+        }
+        let action = self.phase.action();
+        if !action.is_empty() {
+            out.push_str(" while ");
+            out.push_str(action);
+        }
+    }
+
+    fn sentence(&self) -> &'static str {
+        match self.cause {
+            Cause::BadRequest => "client sent invalid request",
+            Cause::BadVersion => "client sent invalid version",
+            Cause::UnknownCoding => "client sent unknown \"Transfer-Encoding\"",
+            Cause::ConnectMethod => "client sent CONNECT method",
+            Cause::TargetTooLong => "client sent too long URI",
+            Cause::HeadTooLarge => "client sent too large request",
+            Cause::BodyTooLarge(Some(_)) => "client intended to send too large body",
+            Cause::BodyTooLarge(None) => "client intended to send too large chunked body",
+            Cause::BadBody => "client sent invalid chunked body",
+            Cause::ClientHeadTimeout | Cause::ClientBodyTimeout | Cause::ClientSendTimeout => {
+                "client timed out"
+            }
+            Cause::ClientGone => match self.phase {
+                Phase::Connect
+                | Phase::SendRequest
+                | Phase::AwaitHead
+                | Phase::ReadBody
+                | Phase::SendResponse => {
+                    "client prematurely closed connection, so upstream connection is closed too"
+                }
+                _ => "client prematurely closed connection",
+            },
+            Cause::Loop => "request came back to this proxy",
+            Cause::NoLivePeer => "no live upstreams",
+            Cause::ConnectFailed(_) => "connect() failed",
+            Cause::StaleConnection => "upstream closed keepalive connection",
+            Cause::SendFailed(_) => "send() failed",
+            Cause::ConnectTimeout
+            | Cause::SendTimeout
+            | Cause::UpstreamTimeout
+            | Cause::BodyTimeout
+            | Cause::TunnelTimeout => "upstream timed out",
+            Cause::UpstreamClosed | Cause::BodyTruncated => {
+                "upstream prematurely closed connection"
+            }
+            Cause::UpstreamReset(_) | Cause::BodyReset(_) => "recv() failed",
+            Cause::UpstreamInvalidHead => "upstream sent invalid header",
+            Cause::UpstreamHeadTooLarge => "upstream sent too big header",
+            Cause::UpstreamStatus(_) => "upstream answered with status",
+            Cause::BodyInvalid => "upstream sent invalid chunked response",
+            Cause::BadTarget => "invalid URL",
+            Cause::UnknownHost => "no resolver defined to resolve upstream name",
+            Cause::RedirectCycle => "rewrite or internal redirection cycle",
+            Cause::Overload => "worker connections or buffers are not enough",
+            Cause::Internal => "request could not be processed",
+            Cause::Shutdown => "worker shutdown timeout, exchange is ended",
+        }
+    }
+
+    fn errno(&self) -> Option<i32> {
+        match self.cause {
+            Cause::ConnectFailed(errno)
+            | Cause::SendFailed(errno)
+            | Cause::UpstreamReset(errno)
+            | Cause::BodyReset(errno) => Some(errno),
+            Cause::ClientHeadTimeout
+            | Cause::ClientBodyTimeout
+            | Cause::ClientSendTimeout
+            | Cause::ConnectTimeout
+            | Cause::SendTimeout
+            | Cause::UpstreamTimeout
+            | Cause::BodyTimeout
+            | Cause::TunnelTimeout => Some(ETIMEDOUT),
+            _ => None,
+        }
+    }
+}
+
+impl Phase {
+    /// nginx's name of it; empty where nginx says nothing.
+    pub fn action(self) -> &'static str {
+        match self {
+            Self::RequestLine => "reading client request line",
+            Self::RequestHead => "reading client request headers",
+            Self::Route | Self::RequestBody => "",
+            Self::Connect => "connecting to upstream",
+            Self::SendRequest => "sending request to upstream",
+            Self::AwaitHead => "reading response header from upstream",
+            Self::ReadBody => "reading upstream",
+            Self::SendResponse => "sending to client",
+            Self::Tunnel => "proxying upgraded connection",
+        }
+    }
+}
+
+impl Retry {
+    /// Whether `proxy_next_upstream` lists the condition. `non_idempotent` is judged elsewhere.
+    pub fn listed(self, conditions: &NextUpstream) -> bool {
+        if conditions.off {
+            return false;
+        }
+        match self {
+            Self::No => false,
+            Self::Free => true,
+            Self::Error => conditions.error,
+            Self::Timeout => conditions.timeout,
+            Self::InvalidHeader => conditions.invalid_header,
+            Self::Status(403) => conditions.http_403,
+            Self::Status(404) => conditions.http_404,
+            Self::Status(429) => conditions.http_429,
+            Self::Status(500) => conditions.http_500,
+            Self::Status(502) => conditions.http_502,
+            Self::Status(503) => conditions.http_503,
+            Self::Status(504) => conditions.http_504,
+            Self::Status(_) => false,
+        }
+    }
+}
+
+/// Appends ` (111: Connection refused)`.
+fn write_errno(errno: i32, out: &mut String) {
+    out.push_str(" (");
+    out.push_str(itoa::Buffer::new().format(errno));
+    let text = std::io::Error::from_raw_os_error(errno).to_string();
+    // The standard library appends the number in its own form; the log line has it in front.
+    let text = text.split(" (os error").next().unwrap_or_default();
+    out.push_str(": ");
+    out.push_str(text);
+    out.push(')');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    /// One of each, with the phase it usually comes in.
+    const ALL: [(Phase, Cause); 36] = [
+        (Phase::RequestHead, Cause::BadRequest),
+        (Phase::RequestLine, Cause::BadVersion),
+        (Phase::RequestHead, Cause::UnknownCoding),
+        (Phase::RequestHead, Cause::ConnectMethod),
+        (Phase::RequestLine, Cause::TargetTooLong),
+        (Phase::RequestHead, Cause::HeadTooLarge),
+        (Phase::RequestBody, Cause::BodyTooLarge(Some(30))),
+        (Phase::RequestBody, Cause::BadBody),
+        (Phase::RequestHead, Cause::ClientHeadTimeout),
+        (Phase::RequestBody, Cause::ClientBodyTimeout),
+        (Phase::SendResponse, Cause::ClientSendTimeout),
+        (Phase::AwaitHead, Cause::ClientGone),
+        (Phase::Route, Cause::Loop),
+        (Phase::Connect, Cause::NoLivePeer),
+        (Phase::Connect, Cause::ConnectFailed(111)),
+        (Phase::Connect, Cause::ConnectTimeout),
+        (Phase::AwaitHead, Cause::StaleConnection),
+        (Phase::SendRequest, Cause::SendFailed(32)),
+        (Phase::SendRequest, Cause::SendTimeout),
+        (Phase::AwaitHead, Cause::UpstreamClosed),
+        (Phase::AwaitHead, Cause::UpstreamReset(104)),
+        (Phase::AwaitHead, Cause::UpstreamTimeout),
+        (Phase::AwaitHead, Cause::UpstreamInvalidHead),
+        (Phase::AwaitHead, Cause::UpstreamHeadTooLarge),
+        (Phase::AwaitHead, Cause::UpstreamStatus(503)),
+        (Phase::ReadBody, Cause::BodyTruncated),
+        (Phase::ReadBody, Cause::BodyReset(104)),
+        (Phase::ReadBody, Cause::BodyTimeout),
+        (Phase::ReadBody, Cause::BodyInvalid),
+        (Phase::Tunnel, Cause::TunnelTimeout),
+        (Phase::Connect, Cause::BadTarget),
+        (Phase::Connect, Cause::UnknownHost),
+        (Phase::Route, Cause::RedirectCycle),
+        (Phase::Route, Cause::Overload),
+        (Phase::Route, Cause::Internal),
+        (Phase::ReadBody, Cause::Shutdown),
+    ];
+
+    fn text(phase: Phase, cause: Cause, detail: &str) -> String {
+        let mut out = String::new();
+        Failure::new(phase, cause).write_text(detail, &mut out);
+        out
+    }
+
+    /// The rows of the design's table, column by column.
+    #[test]
+    fn the_table() {
+        use Cause::*;
+        let rows: &[(Cause, u16, Retry, PeerMark, After)] = &[
+            (BadRequest, 400, Retry::No, PeerMark::None, After::Close),
+            (BadBody, 400, Retry::No, PeerMark::None, After::Close),
+            (TargetTooLong, 414, Retry::No, PeerMark::None, After::Close),
+            (HeadTooLarge, 431, Retry::No, PeerMark::None, After::Close),
+            (
+                BodyTooLarge(None),
+                413,
+                Retry::No,
+                PeerMark::None,
+                After::Close,
+            ),
+            (BadVersion, 505, Retry::No, PeerMark::None, After::Close),
+            (UnknownCoding, 501, Retry::No, PeerMark::None, After::Close),
+            (ConnectMethod, 405, Retry::No, PeerMark::None, After::Close),
+            (
+                ClientHeadTimeout,
+                408,
+                Retry::No,
+                PeerMark::None,
+                After::Close,
+            ),
+            (
+                ClientBodyTimeout,
+                408,
+                Retry::No,
+                PeerMark::None,
+                After::Close,
+            ),
+            (ClientGone, 499, Retry::No, PeerMark::None, After::Gone),
+            (
+                ClientSendTimeout,
+                0,
+                Retry::No,
+                PeerMark::None,
+                After::Abort,
+            ),
+            (Loop, 508, Retry::No, PeerMark::None, After::Keep),
+            (NoLivePeer, 502, Retry::No, PeerMark::None, After::Keep),
+            (
+                ConnectFailed(111),
+                502,
+                Retry::Error,
+                PeerMark::Failed,
+                After::Keep,
+            ),
+            (
+                ConnectTimeout,
+                504,
+                Retry::Timeout,
+                PeerMark::Failed,
+                After::Keep,
+            ),
+            (
+                StaleConnection,
+                502,
+                Retry::Free,
+                PeerMark::None,
+                After::Keep,
+            ),
+            (
+                SendFailed(32),
+                502,
+                Retry::Error,
+                PeerMark::Failed,
+                After::Keep,
+            ),
+            (
+                SendTimeout,
+                504,
+                Retry::Timeout,
+                PeerMark::Failed,
+                After::Keep,
+            ),
+            (
+                UpstreamClosed,
+                502,
+                Retry::Error,
+                PeerMark::Failed,
+                After::Keep,
+            ),
+            (
+                UpstreamReset(104),
+                502,
+                Retry::Error,
+                PeerMark::Failed,
+                After::Keep,
+            ),
+            (
+                UpstreamTimeout,
+                504,
+                Retry::Timeout,
+                PeerMark::Failed,
+                After::Keep,
+            ),
+            (
+                UpstreamInvalidHead,
+                502,
+                Retry::InvalidHeader,
+                PeerMark::Failed,
+                After::Keep,
+            ),
+            (
+                UpstreamHeadTooLarge,
+                502,
+                Retry::InvalidHeader,
+                PeerMark::Failed,
+                After::Keep,
+            ),
+            (
+                UpstreamStatus(500),
+                500,
+                Retry::Status(500),
+                PeerMark::Failed,
+                After::Keep,
+            ),
+            (
+                UpstreamStatus(403),
+                403,
+                Retry::Status(403),
+                PeerMark::None,
+                After::Keep,
+            ),
+            (
+                UpstreamStatus(404),
+                404,
+                Retry::Status(404),
+                PeerMark::None,
+                After::Keep,
+            ),
+            (BodyTruncated, 0, Retry::No, PeerMark::None, After::Abort),
+            (BodyReset(104), 0, Retry::No, PeerMark::None, After::Abort),
+            (BodyTimeout, 0, Retry::No, PeerMark::None, After::Abort),
+            (BodyInvalid, 0, Retry::No, PeerMark::None, After::Abort),
+            (TunnelTimeout, 0, Retry::No, PeerMark::None, After::Abort),
+            (BadTarget, 500, Retry::No, PeerMark::None, After::Close),
+            (UnknownHost, 502, Retry::No, PeerMark::None, After::Keep),
+            (RedirectCycle, 500, Retry::No, PeerMark::None, After::Close),
+            (Overload, 503, Retry::No, PeerMark::None, After::Close),
+            (Internal, 500, Retry::No, PeerMark::None, After::Close),
+            (Shutdown, 0, Retry::No, PeerMark::None, After::Abort),
+        ];
+        for &(cause, status, retry, mark, after) in rows {
+            let failure = Failure::new(Phase::AwaitHead, cause);
+            assert_eq!(failure.status(), status, "{cause:?}");
+            assert_eq!(failure.retry(), retry, "{cause:?}");
+            assert_eq!(failure.peer_mark(), mark, "{cause:?}");
+            assert_eq!(failure.after(), after, "{cause:?}");
+        }
+        for (phase, cause) in ALL {
+            let token = Failure::new(phase, cause).token();
+            assert!(
+                rows.iter()
+                    .any(|row| Failure::new(phase, row.0).token() == token),
+                "no row for {cause:?}"
+            );
+        }
+    }
+
+    /// docs/reasons.md has one row per token, `| `token` | status | … |`, and no other.
+    #[test]
+    fn every_token_is_documented() {
+        let page = include_str!("../../../docs/reasons.md");
+        let listed: BTreeSet<(&str, &str)> = page
+            .lines()
+            .filter_map(|line| {
+                let mut cells = line.strip_prefix("| `")?.split('|');
+                let token = cells.next()?.trim().trim_end_matches('`');
+                Some((token, cells.next()?.trim()))
+            })
+            .collect();
+        let mut expected = BTreeSet::new();
+        for (phase, cause) in ALL {
+            let failure = Failure::new(phase, cause);
+            let status = match (failure.status(), cause) {
+                (_, Cause::UpstreamStatus(_)) => "as sent".to_owned(),
+                (0, _) => "–".to_owned(),
+                (status, _) => status.to_string(),
+            };
+            expected.insert((failure.token(), status));
+        }
+        let expected: BTreeSet<(&str, &str)> = expected
+            .iter()
+            .map(|(token, status)| (*token, status.as_str()))
+            .collect();
+        assert_eq!(listed, expected);
+        assert_eq!(listed.len(), ALL.len());
+    }
+
+    /// The sentences people's log scanners look for.
+    #[test]
+    fn texts_are_nginx_s() {
+        let cases = [
+            (
+                text(Phase::AwaitHead, Cause::UpstreamTimeout, ""),
+                "upstream timed out (110: Connection timed out) while reading response header from upstream",
+            ),
+            (
+                text(Phase::Connect, Cause::ConnectTimeout, ""),
+                "upstream timed out (110: Connection timed out) while connecting to upstream",
+            ),
+            (
+                text(Phase::Connect, Cause::ConnectFailed(111), ""),
+                "connect() failed (111: Connection refused) while connecting to upstream",
+            ),
+            (
+                text(Phase::AwaitHead, Cause::UpstreamClosed, ""),
+                "upstream prematurely closed connection while reading response header from upstream",
+            ),
+            (
+                text(Phase::ReadBody, Cause::BodyTruncated, ""),
+                "upstream prematurely closed connection while reading upstream",
+            ),
+            (
+                text(Phase::AwaitHead, Cause::UpstreamReset(104), ""),
+                "recv() failed (104: Connection reset by peer) while reading response header from upstream",
+            ),
+            (
+                text(Phase::Connect, Cause::NoLivePeer, ""),
+                "no live upstreams while connecting to upstream",
+            ),
+            (
+                text(Phase::RequestBody, Cause::BodyTooLarge(Some(30)), ""),
+                "client intended to send too large body: 30 bytes",
+            ),
+            (
+                text(Phase::AwaitHead, Cause::UpstreamInvalidHead, "\"Bogus\""),
+                "upstream sent invalid header: \"Bogus\" while reading response header from upstream",
+            ),
+            (
+                text(Phase::RequestHead, Cause::ClientHeadTimeout, ""),
+                "client timed out (110: Connection timed out) while reading client request headers",
+            ),
+            (
+                text(Phase::RequestLine, Cause::TargetTooLong, ""),
+                "client sent too long URI while reading client request line",
+            ),
+            (
+                text(Phase::AwaitHead, Cause::ClientGone, ""),
+                "client prematurely closed connection, so upstream connection is closed too while reading response header from upstream",
+            ),
+        ];
+        for (got, expected) in cases {
+            assert_eq!(got, expected);
+        }
+    }
+
+    #[test]
+    fn levels() {
+        assert_eq!(
+            Failure::new(Phase::RequestHead, Cause::BadRequest).level(),
+            Level::Info
+        );
+        assert_eq!(
+            Failure::new(Phase::RequestBody, Cause::BodyTooLarge(None)).level(),
+            Level::Error
+        );
+        assert_eq!(
+            Failure::new(Phase::Connect, Cause::ConnectFailed(111)).level(),
+            Level::Error
+        );
+        assert_eq!(
+            Failure::new(Phase::Connect, Cause::ConnectFailed(2)).level(),
+            Level::Crit
+        );
+        assert_eq!(
+            Failure::new(Phase::AwaitHead, Cause::UpstreamTimeout).level(),
+            Level::Error
+        );
+    }
+
+    #[test]
+    fn conditions_of_next_upstream() {
+        let listed = NextUpstream {
+            error: true,
+            http_500: true,
+            ..NextUpstream::default()
+        };
+        assert!(Retry::Error.listed(&listed));
+        assert!(Retry::Free.listed(&listed));
+        assert!(!Retry::Timeout.listed(&listed));
+        assert!(Retry::Status(500).listed(&listed));
+        assert!(!Retry::Status(502).listed(&listed));
+        assert!(!Retry::Status(418).listed(&listed));
+        let off = NextUpstream {
+            off: true,
+            error: true,
+            ..NextUpstream::default()
+        };
+        assert!(!Retry::Error.listed(&off));
+        assert!(!Retry::Free.listed(&off));
+    }
+}
