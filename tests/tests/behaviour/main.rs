@@ -1,0 +1,14 @@
+//! Behaviour of the real binary, one file per area. Each test starts its own kp and its own origins.
+//!
+//! The line `/// Shows: directive, …` above a test names the directives whose effect it shows; `directives.rs` beside
+//! this folder reads those lines.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "tests panic to fail, and read the clock to check that something came in time"
+)]
+
+mod parsing;
