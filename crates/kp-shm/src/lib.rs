@@ -1,1 +1,95 @@
 //! What all processes of one kp share, as typed views over atomics.
+//!
+//! Everything here is `&'static [AtomicU64]`, mapped once before the first fork: no pointers, no locks, no odd sequence
+//! number that a killed writer could leave behind. A shared row holds facts, never configuration: two generations with
+//! different configurations use the same row at the same time. Out of rows means a private row and a warning, never a
+//! failed start.
+
+mod counters;
+mod peers;
+mod repair;
+mod scoreboard;
+
+pub use counters::{Block, Counter, Counters, Kind};
+pub use peers::{Health, Key, PeerRow, Peers};
+pub use repair::Repair;
+pub use scoreboard::{Process, Row, Scoreboard, State};
+
+use kp_sys::region::Region;
+use std::io;
+use std::sync::atomic::AtomicU64;
+
+/// How many rows each table has; the address space is reserved, memory is used only for rows that are touched.
+#[derive(Debug, Clone, Copy)]
+struct Sizes {
+    processes: usize,
+    peers: usize,
+}
+
+/// Old generations are not bounded in number (a tunnel can outlive a hundred reloads), so rows are plentiful.
+const LARGE: Sizes = Sizes {
+    processes: 4096,
+    peers: 1 << 16,
+};
+/// Where the system refuses to promise two gigabytes of address space (strict overcommit).
+const SMALL: Sizes = Sizes {
+    processes: 256,
+    peers: 1 << 13,
+};
+
+/// All shared tables; a handle that is copied freely.
+#[derive(Debug, Clone, Copy)]
+pub struct Shm {
+    scoreboard: Scoreboard,
+    counters: Counters,
+    peers: Peers,
+}
+
+impl Shm {
+    /// Maps the tables; called by the master before its first fork.
+    pub fn create() -> io::Result<Self> {
+        Self::mapped(LARGE, Region::shared).or_else(|_| Self::mapped(SMALL, Region::shared))
+    }
+
+    /// Tables of this process only, for tests and tools.
+    pub fn private() -> io::Result<Self> {
+        Self::mapped(SMALL, Region::private)
+    }
+
+    fn mapped(sizes: Sizes, map: fn(usize) -> io::Result<Region>) -> io::Result<Self> {
+        let cells = |count: usize| -> io::Result<&'static [AtomicU64]> { Ok(map(count)?.cells()) };
+        Ok(Self {
+            scoreboard: Scoreboard::new(cells(Scoreboard::cells(sizes.processes))?),
+            counters: Counters::new(cells(Counters::cells(sizes.processes))?),
+            peers: Peers::new(
+                sizes.peers,
+                cells(Peers::directory_cells(sizes.peers))?,
+                cells(Peers::row_cells(sizes.peers))?,
+                cells(sizes.processes * sizes.peers)?,
+            ),
+        })
+    }
+
+    /// Who runs.
+    pub fn scoreboard(&self) -> Scoreboard {
+        self.scoreboard
+    }
+
+    /// What was counted.
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    /// What is known of upstream peers.
+    pub fn peers(&self) -> Peers {
+        self.peers
+    }
+
+    /// Takes back what a dead process held and frees its row. Only the master calls this, once per death, after the
+    /// process was waited for.
+    pub fn reap(&self, row: Row) {
+        self.peers.reap(row);
+        self.counters.reap(row);
+        self.scoreboard.free(row);
+    }
+}

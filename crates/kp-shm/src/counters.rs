@@ -1,0 +1,287 @@
+//! Counters and gauges: one block of cells per process row.
+//!
+//! A block has a single writer, so an event is a load and a store; the reader sums over all rows. The next owner of a
+//! row continues its numbers, so a sum never goes back; only gauges are zeroed when a process is reaped.
+
+use crate::scoreboard::Row;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// Cells per block: a whole number of cache lines, so that two processes never write the same line.
+const WIDTH: usize = 128;
+
+/// How a value is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Only grows; the total is the sum over all processes that ever ran.
+    Counter,
+    /// What is held now; the total is the sum over the living.
+    Gauge,
+    /// The largest value seen; the total is the maximum over the living.
+    Peak,
+}
+
+macro_rules! counters {
+    ($($name:ident, $kind:ident, $text:literal, $unit:literal, $help:literal;)*) => {
+        /// Everything that is counted.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        #[repr(usize)]
+        pub enum Counter {
+            $(#[doc = $help] $name,)*
+        }
+
+        impl Counter {
+            /// All, in the order of the table.
+            pub const ALL: &'static [Self] = &[$(Self::$name,)*];
+
+            /// Name as in metrics, without a prefix.
+            pub fn name(self) -> &'static str {
+                match self { $(Self::$name => $text,)* }
+            }
+
+            /// What one unit is.
+            pub fn unit(self) -> &'static str {
+                match self { $(Self::$name => $unit,)* }
+            }
+
+            /// One sentence.
+            pub fn help(self) -> &'static str {
+                match self { $(Self::$name => $help,)* }
+            }
+
+            /// How it is read.
+            pub fn kind(self) -> Kind {
+                match self { $(Self::$name => Kind::$kind,)* }
+            }
+        }
+    };
+}
+
+counters! {
+    ConnectionsAccepted, Counter, "connections_accepted", "connections", "Client connections accepted.";
+    ConnectionsRefused, Counter, "connections_refused", "connections", "Client connections answered with 503 or closed because no connection slot or descriptor was left.";
+    ConnectionsActive, Gauge, "connections_active", "connections", "Client connections open now, idle ones included.";
+    ConnectionsIdle, Gauge, "connections_idle", "connections", "Client connections kept alive and waiting for a request.";
+    Requests, Counter, "requests", "requests", "Request heads received whole, or rejected.";
+    RequestsActive, Gauge, "requests_active", "requests", "Requests being worked on now.";
+    Responses1xx, Counter, "responses_1xx", "responses", "Responses with an informational status, switched protocols included.";
+    Responses2xx, Counter, "responses_2xx", "responses", "Responses with a successful status.";
+    Responses3xx, Counter, "responses_3xx", "responses", "Responses with a redirection status.";
+    Responses4xx, Counter, "responses_4xx", "responses", "Responses with a client error status, 499 included.";
+    Responses5xx, Counter, "responses_5xx", "responses", "Responses with a server error status.";
+    ClientBytesIn, Counter, "client_bytes_in", "bytes", "Bytes read from clients.";
+    ClientBytesOut, Counter, "client_bytes_out", "bytes", "Bytes written to clients.";
+    UpstreamBytesIn, Counter, "upstream_bytes_in", "bytes", "Bytes read from upstreams.";
+    UpstreamBytesOut, Counter, "upstream_bytes_out", "bytes", "Bytes written to upstreams.";
+    UpstreamConnects, Counter, "upstream_connects", "connections", "Connections to peers begun.";
+    UpstreamConnectFailures, Counter, "upstream_connect_failures", "connections", "Connections to peers that were refused, reset or timed out before they were open.";
+    UpstreamConnectionsActive, Gauge, "upstream_connections_active", "connections", "Connections to peers open now, idle ones included.";
+    UpstreamConnectionsIdle, Gauge, "upstream_connections_idle", "connections", "Connections to peers that wait in the keep-alive pool.";
+    UpstreamReuses, Counter, "upstream_reuses", "connections", "Attempts that took a connection from the keep-alive pool.";
+    UpstreamStaleReuses, Counter, "upstream_stale_reuses", "connections", "Pooled connections that the peer had closed before it answered anything.";
+    UpstreamRetries, Counter, "upstream_retries", "attempts", "Attempts after the first, at the same or another peer.";
+    UpstreamNoLivePeers, Counter, "upstream_no_live_peers", "requests", "Attempts for which no peer was live.";
+    UpstreamPeersDisabled, Counter, "upstream_peers_disabled", "events", "Failures after which a peer was left alone for its fail_timeout.";
+    UpstreamTruncated, Counter, "upstream_truncated", "responses", "Responses that the upstream ended before their end.";
+    TimeoutsClientHeader, Counter, "timeouts_client_header", "timeouts", "client_header_timeout passed before a head was whole.";
+    TimeoutsClientBody, Counter, "timeouts_client_body", "timeouts", "client_body_timeout passed between two reads of a request body.";
+    TimeoutsClientSend, Counter, "timeouts_client_send", "timeouts", "send_timeout passed between two writes to a client.";
+    TimeoutsClientIdle, Counter, "timeouts_client_idle", "timeouts", "keepalive_timeout passed without a further request.";
+    TimeoutsUpstreamConnect, Counter, "timeouts_upstream_connect", "timeouts", "proxy_connect_timeout passed before a connection was open.";
+    TimeoutsUpstreamSend, Counter, "timeouts_upstream_send", "timeouts", "proxy_send_timeout passed between two writes to an upstream.";
+    TimeoutsUpstreamRead, Counter, "timeouts_upstream_read", "timeouts", "proxy_read_timeout passed between two reads from an upstream.";
+    TimeoutsTunnel, Counter, "timeouts_tunnel", "timeouts", "proxy_upgrade_timeout passed without a byte in a tunnel.";
+    ClientAborts, Counter, "client_aborts", "requests", "Requests whose client went away before the response was complete.";
+    BadRequestLines, Counter, "bad_request_lines", "requests", "Requests rejected for their request line.";
+    BadRequestFields, Counter, "bad_request_fields", "requests", "Requests rejected for a malformed header field.";
+    BadRequestFraming, Counter, "bad_request_framing", "requests", "Requests rejected for ambiguous or malformed body framing.";
+    RequestsTooLarge, Counter, "requests_too_large", "requests", "Requests rejected because target, head or body was over its limit.";
+    BadResponseHeads, Counter, "bad_response_heads", "responses", "Upstream responses rejected for a malformed, ambiguous or oversized head.";
+    TunnelsOpened, Counter, "tunnels_opened", "tunnels", "Connections switched to another protocol.";
+    TunnelsActive, Gauge, "tunnels_active", "tunnels", "Tunnels open now.";
+    LogLinesWritten, Counter, "log_lines_written", "lines", "Access log lines written.";
+    LogLinesDropped, Counter, "log_lines_dropped", "lines", "Log lines lost because their file could not take them.";
+    LoopTurns, Counter, "loop_turns", "turns", "Turns of the event loop.";
+    LoopDelayPeak, Peak, "loop_delay_peak_ms", "milliseconds", "Longest turn of the event loop.";
+    BuffersInUse, Gauge, "buffers_in_use", "buffers", "Buffers taken from the pool now.";
+    BuffersExhausted, Counter, "buffers_exhausted", "events", "Times a buffer was wanted and the pool had none.";
+}
+
+const _: () = assert!(
+    Counter::ALL.len() <= WIDTH,
+    "a block has no cell left for another counter"
+);
+
+/// The blocks of all process rows.
+#[derive(Debug, Clone, Copy)]
+pub struct Counters {
+    rows: &'static [AtomicU64],
+}
+
+impl Counters {
+    pub(crate) fn cells(processes: usize) -> usize {
+        processes * WIDTH
+    }
+
+    pub(crate) fn new(rows: &'static [AtomicU64]) -> Self {
+        Self { rows }
+    }
+
+    /// The block of the process that owns `row`, for writing. For [`Row::PRIVATE`] a block of its own, which lives as
+    /// long as the process; ask once.
+    pub fn block(&self, row: Row) -> Block {
+        let cells = self
+            .row(row)
+            .unwrap_or_else(|| Vec::leak((0..WIDTH).map(|_| AtomicU64::new(0)).collect()));
+        Block { cells }
+    }
+
+    /// The value over all processes.
+    pub fn total(&self, counter: Counter) -> u64 {
+        let values = self
+            .rows
+            .chunks_exact(WIDTH)
+            .map(|row| row[counter as usize].load(Relaxed));
+        match counter.kind() {
+            Kind::Counter | Kind::Gauge => values.fold(0, u64::wrapping_add),
+            Kind::Peak => values.max().unwrap_or(0),
+        }
+    }
+
+    /// The value of one row.
+    pub fn value(&self, row: Row, counter: Counter) -> u64 {
+        self.row(row)
+            .map_or(0, |cells| cells[counter as usize].load(Relaxed))
+    }
+
+    pub(crate) fn reap(&self, row: Row) {
+        let Some(cells) = self.row(row) else { return };
+        for counter in Counter::ALL
+            .iter()
+            .filter(|counter| counter.kind() != Kind::Counter)
+        {
+            cells[*counter as usize].store(0, Relaxed);
+        }
+    }
+
+    fn row(&self, row: Row) -> Option<&'static [AtomicU64]> {
+        self.rows
+            .get(row.index().checked_mul(WIDTH)?..)?
+            .get(..WIDTH)
+    }
+}
+
+/// The counters of one process, written by it alone.
+#[derive(Debug, Clone, Copy)]
+pub struct Block {
+    cells: &'static [AtomicU64],
+}
+
+impl Block {
+    /// One more.
+    pub fn increment(&self, counter: Counter) {
+        self.add(counter, 1);
+    }
+
+    /// `by` more.
+    pub fn add(&self, counter: Counter, by: u64) {
+        let cell = self.cell(counter);
+        cell.store(cell.load(Relaxed).wrapping_add(by), Relaxed);
+    }
+
+    /// One less; for gauges.
+    pub fn decrement(&self, counter: Counter) {
+        let cell = self.cell(counter);
+        cell.store(cell.load(Relaxed).saturating_sub(1), Relaxed);
+    }
+
+    /// Sets a gauge.
+    pub fn set(&self, counter: Counter, value: u64) {
+        self.cell(counter).store(value, Relaxed);
+    }
+
+    /// Raises a peak to `value` if that is more.
+    pub fn raise(&self, counter: Counter, value: u64) {
+        if value > self.value(counter) {
+            self.set(counter, value);
+        }
+    }
+
+    /// What this process counted, its row's former owners included.
+    pub fn value(&self, counter: Counter) -> u64 {
+        self.cell(counter).load(Relaxed)
+    }
+
+    fn cell(&self, counter: Counter) -> &'static AtomicU64 {
+        &self.cells[counter as usize]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Shm;
+    use std::collections::HashSet;
+
+    #[test]
+    fn names_are_unique_and_described() {
+        let names: HashSet<&str> = Counter::ALL.iter().map(|counter| counter.name()).collect();
+        assert_eq!(names.len(), Counter::ALL.len());
+        for counter in Counter::ALL {
+            assert!(
+                counter.help().ends_with('.') && !counter.unit().is_empty(),
+                "{counter:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_next_owner_continues_counters_but_not_gauges() {
+        let shm = Shm::private().unwrap();
+        let (first, other) = (shm.scoreboard().claim(1, 0), shm.scoreboard().claim(1, 1));
+        let block = shm.counters().block(first);
+        block.add(Counter::Requests, 5);
+        block.increment(Counter::ConnectionsActive);
+        block.raise(Counter::LoopDelayPeak, 9);
+        block.raise(Counter::LoopDelayPeak, 3);
+        shm.counters().block(other).add(Counter::Requests, 2);
+        shm.counters().block(other).raise(Counter::LoopDelayPeak, 4);
+        assert_eq!(shm.counters().total(Counter::LoopDelayPeak), 9);
+
+        shm.reap(first);
+        assert_eq!(shm.counters().total(Counter::Requests), 7);
+        assert_eq!(shm.counters().total(Counter::ConnectionsActive), 0);
+        assert_eq!(shm.counters().total(Counter::LoopDelayPeak), 4);
+
+        let next = shm.scoreboard().claim(1, 0);
+        assert_eq!(next, first);
+        shm.counters().block(next).increment(Counter::Requests);
+        assert_eq!(
+            (
+                shm.counters().total(Counter::Requests),
+                shm.counters().value(next, Counter::Requests)
+            ),
+            (8, 6)
+        );
+    }
+
+    #[test]
+    fn a_gauge_does_not_fall_below_zero() {
+        let block = Shm::private().unwrap().counters().block(Row::PRIVATE);
+        block.decrement(Counter::TunnelsActive);
+        assert_eq!(block.value(Counter::TunnelsActive), 0);
+    }
+
+    #[test]
+    fn private_rows_count_for_themselves() {
+        let shm = Shm::private().unwrap();
+        let block = shm.counters().block(Row::PRIVATE);
+        block.add(Counter::Requests, 3);
+        assert_eq!(
+            (
+                block.value(Counter::Requests),
+                shm.counters().total(Counter::Requests)
+            ),
+            (3, 0)
+        );
+    }
+}

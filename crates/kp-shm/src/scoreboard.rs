@@ -1,0 +1,200 @@
+//! One row per process: who it is and how far it has come.
+//!
+//! The master claims and frees rows; the process itself only moves its own state on. Rows of dead processes are taken
+//! again, lowest first, so that sums over rows stay short.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::Release};
+
+const STATE: usize = 0;
+const PID: usize = 1;
+const GENERATION: usize = 2;
+const SLOT: usize = 3;
+/// A cache line.
+const WIDTH: usize = 8;
+
+/// Index of a process row in every table that has one row per process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Row(u32);
+
+impl Row {
+    /// The row of a process that found no room: it counts for itself and is seen by nobody.
+    pub const PRIVATE: Self = Self(u32::MAX);
+
+    /// The table index; out of range for [`Row::PRIVATE`].
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// How far a process has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u64)]
+pub enum State {
+    /// Forked, not yet serving.
+    Starting = 1,
+    /// Serving.
+    Ready = 2,
+    /// Finishing what it has, accepting nothing new.
+    Draining = 3,
+    /// Done, about to exit.
+    Gone = 4,
+}
+
+impl State {
+    fn decode(cell: u64) -> Option<Self> {
+        [Self::Starting, Self::Ready, Self::Draining, Self::Gone]
+            .into_iter()
+            .find(|state| *state as u64 == cell)
+    }
+}
+
+/// What the scoreboard says about one process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Process {
+    /// Its row.
+    pub row: Row,
+    /// How far it has come.
+    pub state: State,
+    /// Its process id; 0 until it or the master recorded it.
+    pub pid: u32,
+    /// The configuration it runs.
+    pub generation: u32,
+    /// Its worker slot.
+    pub slot: u32,
+}
+
+/// The table of processes.
+#[derive(Debug, Clone, Copy)]
+pub struct Scoreboard {
+    rows: &'static [AtomicU64],
+}
+
+impl Scoreboard {
+    pub(crate) fn cells(processes: usize) -> usize {
+        processes * WIDTH
+    }
+
+    pub(crate) fn new(rows: &'static [AtomicU64]) -> Self {
+        Self { rows }
+    }
+
+    /// Takes the lowest free row for a process about to be forked; [`Row::PRIVATE`] when all are taken, which deserves
+    /// a warning.
+    pub fn claim(&self, generation: u32, slot: u32) -> Row {
+        for (index, row) in self.rows.chunks_exact(WIDTH).enumerate() {
+            if row[STATE]
+                .compare_exchange(0, State::Starting as u64, Relaxed, Relaxed)
+                .is_ok()
+            {
+                row[PID].store(0, Relaxed);
+                row[GENERATION].store(generation.into(), Relaxed);
+                row[SLOT].store(slot.into(), Relaxed);
+                return Row(index as u32);
+            }
+        }
+        Row::PRIVATE
+    }
+
+    /// Records the process id.
+    pub fn set_pid(&self, row: Row, pid: u32) {
+        if let Some(cells) = self.row(row) {
+            cells[PID].store(pid.into(), Relaxed);
+        }
+    }
+
+    /// Records how far the process has come.
+    pub fn set_state(&self, row: Row, state: State) {
+        if let Some(cells) = self.row(row) {
+            cells[STATE].store(state as u64, Release);
+        }
+    }
+
+    /// What is known about the process in `row`; `None` if the row is free.
+    pub fn process(&self, row: Row) -> Option<Process> {
+        let cells = self.row(row)?;
+        Some(Process {
+            row,
+            state: State::decode(cells[STATE].load(Relaxed))?,
+            pid: cells[PID].load(Relaxed) as u32,
+            generation: cells[GENERATION].load(Relaxed) as u32,
+            slot: cells[SLOT].load(Relaxed) as u32,
+        })
+    }
+
+    /// Every process that has a row.
+    pub fn processes(&self) -> impl Iterator<Item = Process> {
+        let board = *self;
+        (0..(self.rows.len() / WIDTH) as u32).filter_map(move |index| board.process(Row(index)))
+    }
+
+    pub(crate) fn free(&self, row: Row) {
+        if let Some(cells) = self.row(row) {
+            cells[STATE].store(0, Release);
+        }
+    }
+
+    fn row(&self, row: Row) -> Option<&'static [AtomicU64]> {
+        self.rows
+            .get(row.index().checked_mul(WIDTH)?..)?
+            .get(..WIDTH)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Shm;
+
+    #[test]
+    fn rows_are_reused_lowest_first_and_run_out_softly() {
+        let board = Scoreboard::new(Vec::leak(
+            (0..3 * WIDTH).map(|_| AtomicU64::new(0)).collect(),
+        ));
+        let rows: Vec<Row> = (0..3).map(|slot| board.claim(1, slot)).collect();
+        assert_eq!(
+            rows.iter().map(|row| row.index()).collect::<Vec<_>>(),
+            [0, 1, 2]
+        );
+        assert_eq!(board.claim(1, 3), Row::PRIVATE);
+        board.free(rows[1]);
+        assert_eq!(
+            board
+                .processes()
+                .map(|process| process.slot)
+                .collect::<Vec<_>>(),
+            [0, 2]
+        );
+        assert_eq!(board.claim(2, 7).index(), 1);
+        let process = board.process(rows[1]).unwrap();
+        assert_eq!(
+            (process.generation, process.slot, process.state),
+            (2, 7, State::Starting)
+        );
+    }
+
+    #[test]
+    fn a_private_row_swallows_everything() {
+        let shm = Shm::private().unwrap();
+        let board = shm.scoreboard();
+        board.set_pid(Row::PRIVATE, 5);
+        board.set_state(Row::PRIVATE, State::Ready);
+        assert_eq!(board.process(Row::PRIVATE), None);
+        shm.reap(Row::PRIVATE);
+    }
+
+    #[test]
+    fn states_are_told_apart() {
+        let board = Shm::private().unwrap().scoreboard();
+        let row = board.claim(1, 0);
+        board.set_pid(row, 42);
+        for state in [State::Ready, State::Draining, State::Gone] {
+            board.set_state(row, state);
+            assert_eq!(
+                board
+                    .process(row)
+                    .map(|process| (process.state, process.pid)),
+                Some((state, 42))
+            );
+        }
+    }
+}
