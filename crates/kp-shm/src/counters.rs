@@ -3,7 +3,7 @@
 //! A block has a single writer, so an event is a load and a store; the reader sums over all rows. The next owner of a
 //! row continues its numbers, so a sum never goes back; only gauges are zeroed when a process is reaped.
 
-use crate::scoreboard::Row;
+use crate::scoreboard::{Row, Scoreboard};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Cells per block: a whole number of cache lines, so that two processes never write the same line.
@@ -114,6 +114,7 @@ const _: () = assert!(
 /// The blocks of all process rows.
 #[derive(Debug, Clone, Copy)]
 pub struct Counters {
+    scoreboard: Scoreboard,
     rows: &'static [AtomicU64],
 }
 
@@ -122,8 +123,8 @@ impl Counters {
         processes * WIDTH
     }
 
-    pub(crate) fn new(rows: &'static [AtomicU64]) -> Self {
-        Self { rows }
+    pub(crate) fn new(scoreboard: Scoreboard, rows: &'static [AtomicU64]) -> Self {
+        Self { scoreboard, rows }
     }
 
     /// The block of the process that owns `row`, for writing. For [`Row::PRIVATE`] a block of its own, which lives as
@@ -137,10 +138,8 @@ impl Counters {
 
     /// The value over all processes.
     pub fn total(&self, counter: Counter) -> u64 {
-        let values = self
-            .rows
-            .chunks_exact(WIDTH)
-            .map(|row| row[counter as usize].load(Relaxed));
+        let rows = self.rows.chunks_exact(WIDTH).take(self.scoreboard.used());
+        let values = rows.map(|row| row[counter as usize].load(Relaxed));
         match counter.kind() {
             Kind::Counter | Kind::Gauge => values.fold(0, u64::wrapping_add),
             Kind::Peak => values.max().unwrap_or(0),

@@ -58,9 +58,10 @@ impl Shm {
 
     fn mapped(sizes: Sizes, map: fn(usize) -> io::Result<Region>) -> io::Result<Self> {
         let cells = |count: usize| -> io::Result<&'static [AtomicU64]> { Ok(map(count)?.cells()) };
+        let scoreboard = Scoreboard::new(cells(Scoreboard::cells(sizes.processes))?);
         Ok(Self {
-            scoreboard: Scoreboard::new(cells(Scoreboard::cells(sizes.processes))?),
-            counters: Counters::new(cells(Counters::cells(sizes.processes))?),
+            scoreboard,
+            counters: Counters::new(scoreboard, cells(Counters::cells(sizes.processes))?),
             peers: Peers::new(
                 sizes.peers,
                 cells(Peers::directory_cells(sizes.peers))?,

@@ -4,7 +4,7 @@
 //! which would take one connection of `max_conns` away. Living processes are in that state too, for nanoseconds. So a
 //! difference is believed only if the master saw exactly the same one in many sweeps in a row.
 
-use crate::peers::Peers;
+use crate::Shm;
 use std::collections::HashMap;
 
 /// Sweeps that must agree. At one sweep a second a living process would have to be caught between the same two stores
@@ -20,10 +20,11 @@ pub struct Repair {
 impl Repair {
     /// Compares the books of every peer, corrects those that have been wrong by the same amount for ten calls, and
     /// returns how many were corrected. Call it about once a second for a while after a worker was killed.
-    pub fn sweep(&mut self, peers: &Peers) -> usize {
+    pub fn sweep(&mut self, shm: &Shm) -> usize {
+        let (peers, processes) = (shm.peers(), shm.scoreboard().used());
         let mut corrected = 0;
         for index in 0..peers.used() {
-            let (total, shares) = peers.books(index, peers.processes());
+            let (total, shares) = peers.books(index, processes);
             let difference = total.wrapping_sub(shares);
             if difference == 0 {
                 self.suspects.remove(&index);
@@ -46,5 +47,41 @@ impl Repair {
     /// Whether a difference is under suspicion, so that further sweeps are worth their while.
     pub fn is_suspicious(&self) -> bool {
         !self.suspects.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Key;
+
+    #[test]
+    fn only_a_lasting_difference_is_corrected() {
+        let shm = Shm::private().unwrap();
+        let process = shm.scoreboard().claim(1, 0);
+        let peer = shm.peers().claim(Key::of(&[b"u"]), process);
+        let mut repair = Repair::default();
+        assert!(peer.admit(0));
+        assert_eq!((repair.sweep(&shm), repair.is_suspicious()), (0, false));
+
+        // The state a kill leaves behind: the total counts one more than anybody holds.
+        shm.peers().correct(0, -1);
+        for _ in 1..AGREEMENTS {
+            assert_eq!(repair.sweep(&shm), 0);
+        }
+        shm.peers().correct(0, -1);
+        assert_eq!(
+            repair.sweep(&shm),
+            0,
+            "another difference starts the count anew"
+        );
+        for _ in 2..AGREEMENTS {
+            assert_eq!(repair.sweep(&shm), 0);
+        }
+        assert_eq!((peer.in_flight(), repair.is_suspicious()), (3, true));
+        assert_eq!(
+            (repair.sweep(&shm), peer.in_flight(), repair.is_suspicious()),
+            (1, 1, false)
+        );
     }
 }

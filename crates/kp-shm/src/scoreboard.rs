@@ -11,6 +11,8 @@ const GENERATION: usize = 2;
 const SLOT: usize = 3;
 /// A cache line.
 const WIDTH: usize = 8;
+/// Before the rows: how many of them were ever taken, so that nobody walks (and thereby allocates) the others.
+const HEADER: usize = 8;
 
 /// Index of a process row in every table that has one row per process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -66,16 +68,20 @@ pub struct Process {
 /// The table of processes.
 #[derive(Debug, Clone, Copy)]
 pub struct Scoreboard {
+    used: &'static AtomicU64,
     rows: &'static [AtomicU64],
 }
 
 impl Scoreboard {
     pub(crate) fn cells(processes: usize) -> usize {
-        processes * WIDTH
+        HEADER + processes * WIDTH
     }
 
-    pub(crate) fn new(rows: &'static [AtomicU64]) -> Self {
-        Self { rows }
+    pub(crate) fn new(cells: &'static [AtomicU64]) -> Self {
+        Self {
+            used: &cells[0],
+            rows: &cells[HEADER..],
+        }
     }
 
     /// Takes the lowest free row for a process about to be forked; [`Row::PRIVATE`] when all are taken, which deserves
@@ -89,6 +95,7 @@ impl Scoreboard {
                 row[PID].store(0, Relaxed);
                 row[GENERATION].store(generation.into(), Relaxed);
                 row[SLOT].store(slot.into(), Relaxed);
+                self.used.fetch_max(index as u64 + 1, Relaxed);
                 return Row(index as u32);
             }
         }
@@ -124,7 +131,12 @@ impl Scoreboard {
     /// Every process that has a row.
     pub fn processes(&self) -> impl Iterator<Item = Process> {
         let board = *self;
-        (0..(self.rows.len() / WIDTH) as u32).filter_map(move |index| board.process(Row(index)))
+        (0..self.used() as u32).filter_map(move |index| board.process(Row(index)))
+    }
+
+    /// Rows that were ever taken.
+    pub(crate) fn used(&self) -> usize {
+        self.used.load(Relaxed) as usize
     }
 
     pub(crate) fn free(&self, row: Row) {
@@ -148,7 +160,7 @@ mod tests {
     #[test]
     fn rows_are_reused_lowest_first_and_run_out_softly() {
         let board = Scoreboard::new(Vec::leak(
-            (0..3 * WIDTH).map(|_| AtomicU64::new(0)).collect(),
+            (0..HEADER + 3 * WIDTH).map(|_| AtomicU64::new(0)).collect(),
         ));
         let rows: Vec<Row> = (0..3).map(|slot| board.claim(1, slot)).collect();
         assert_eq!(
