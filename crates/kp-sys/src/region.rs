@@ -79,7 +79,7 @@ mod tests {
                 crate::process::exit_now(0);
             }
             Fork::Parent(child) => {
-                assert_eq!(wait_for_test(child), crate::process::Ending::Exited(0))
+                assert_eq!(wait_for_test(child), crate::process::Ending::Exited(0));
             }
         }
         assert_eq!(shared[1 << 19].load(Ordering::SeqCst), 7);

@@ -135,9 +135,8 @@ mod tests {
                 let sent =
                     process::kill(worker, SIGTERM).is_ok() && process::kill(worker, SIGHUP).is_ok();
                 drop(master);
-                let mut own = match Signals::new(&[SIGTERM]) {
-                    Ok(own) => own,
-                    Err(_) => exit_now(20),
+                let Ok(mut own) = Signals::new(&[SIGTERM]) else {
+                    exit_now(20)
                 };
                 let heard = wait_and_drain(&mut own);
                 exit_now(if sent && heard == [SIGTERM] { 0 } else { 21 });

@@ -428,3 +428,199 @@ pub fn recv_fds(channel: &impl AsFd) -> io::Result<Option<(Vec<u8>, Vec<OwnedFd>
     bytes.truncate(length);
     Ok(Some((bytes, fds)))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::poll::readable;
+    use std::net::{TcpListener, TcpStream};
+
+    const ANY: SocketAddr = SocketAddr::new(IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0);
+
+    fn group_of(count: usize) -> (SocketAddr, Vec<OwnedFd>) {
+        let first = bind(ANY, Group::First, &ListenSettings::default()).unwrap();
+        let address = local_address(&first).unwrap().unwrap();
+        let mut sockets = vec![first];
+        while sockets.len() < count {
+            sockets.push(bind(address, Group::Further, &ListenSettings::default()).unwrap());
+        }
+        (address, sockets)
+    }
+
+    fn accepted(listener: &OwnedFd) -> usize {
+        std::iter::from_fn(|| accept(listener).ok()).count()
+    }
+
+    #[test]
+    fn a_foreign_owner_is_seen_even_if_it_shares() {
+        let plain = TcpListener::bind(ANY).unwrap();
+        let taken = bind(
+            plain.local_addr().unwrap(),
+            Group::First,
+            &ListenSettings::default(),
+        );
+        assert_eq!(taken.unwrap_err().kind(), io::ErrorKind::AddrInUse);
+        let (address, sockets) = group_of(2);
+        for socket in &sockets {
+            listen(socket, 16).unwrap();
+        }
+        let taken = bind(address, Group::First, &ListenSettings::default());
+        assert_eq!(taken.unwrap_err().kind(), io::ErrorKind::AddrInUse);
+    }
+
+    #[test]
+    fn a_bound_socket_gets_nothing_until_it_listens() {
+        let (address, sockets) = group_of(2);
+        listen(&sockets[0], 64).unwrap();
+        assert!(is_listening(&sockets[0]).unwrap() && !is_listening(&sockets[1]).unwrap());
+        let _clients: Vec<_> = (0..20)
+            .map(|_| TcpStream::connect(address).unwrap())
+            .collect();
+        assert_eq!(accepted(&sockets[0]), 20);
+        assert_eq!(
+            accept(&sockets[1]).unwrap_err().raw_os_error(),
+            Some(libc::EINVAL)
+        );
+    }
+
+    #[test]
+    fn steering_leaves_out_who_has_no_poller() {
+        let (address, sockets) = group_of(3);
+        for socket in &sockets {
+            listen(socket, 256).unwrap();
+        }
+        let share = |targets: &[u16]| {
+            steer(&sockets[0], targets).unwrap();
+            let _clients: Vec<_> = (0..120)
+                .map(|_| TcpStream::connect(address).unwrap())
+                .collect();
+            sockets.iter().map(accepted).collect::<Vec<_>>()
+        };
+        let all = share(&[0, 1, 2]);
+        assert_eq!(all.iter().sum::<usize>(), 120);
+        assert!(all.iter().all(|count| *count > 15), "{all:?}");
+        let hole = share(&[0, 2]);
+        assert_eq!((hole[1], hole[0] + hole[2]), (0, 120));
+        assert!(hole[0] > 15 && hole[2] > 15, "{hole:?}");
+        assert_eq!(share(&[1]), [0, 120, 0]);
+        assert!(steer(&sockets[0], &[]).is_err());
+    }
+
+    #[test]
+    fn connections_inherit_what_the_listener_was_set_to() {
+        let keepalive = Keepalive {
+            enabled: true,
+            idle: Some(Duration::from_secs(77)),
+            interval: None,
+            count: Some(3),
+        };
+        let settings = ListenSettings {
+            nodelay: true,
+            notsent_lowat: Some(128 * 1024),
+            keepalive: Some(keepalive),
+            ..ListenSettings::default()
+        };
+        let listener = bind(ANY, Group::First, &settings).unwrap();
+        listen(&listener, 4).unwrap();
+        let client = TcpStream::connect(local_address(&listener).unwrap().unwrap()).unwrap();
+        let (connection, peer) = accept(&listener).unwrap();
+        assert_eq!(peer, Some(client.local_addr().unwrap()));
+        assert_eq!(peer_address(&connection).unwrap(), peer);
+        let inherited = SockRef::from(&connection);
+        assert!(inherited.tcp_nodelay().unwrap() && inherited.keepalive().unwrap());
+        assert_eq!(inherited.tcp_notsent_lowat().unwrap(), 128 * 1024);
+        assert_eq!(
+            inherited.tcp_keepalive_time().unwrap(),
+            Duration::from_secs(77)
+        );
+        assert!(tcp_info(&connection).unwrap().send_window_segments > 0);
+    }
+
+    #[test]
+    fn connect_begins_and_tells_how_it_ended() {
+        let listener = TcpListener::bind(ANY).unwrap();
+        let address = listener.local_addr().unwrap();
+        let socket = connect(
+            Target::Inet(address),
+            Some(SocketAddr::new(address.ip(), 0)),
+        )
+        .unwrap();
+        let (server, peer) = listener.accept().unwrap();
+        assert_eq!(
+            take_error(&socket).unwrap().map(|error| error.to_string()),
+            None
+        );
+        assert_eq!(Some(peer), local_address(&socket).unwrap());
+        reset_on_close(&socket).unwrap();
+        drop(socket);
+        readable(&[server.as_fd()], Some(Duration::from_secs(5))).unwrap();
+        let mut buffer = Vec::new();
+        let end = crate::io::recv_into(&server, &mut buffer, 10);
+        assert_eq!(end.unwrap_err().kind(), io::ErrorKind::ConnectionReset);
+        drop(listener);
+        // Loopback refuses at once or after the event, depending on the kernel.
+        match connect(Target::Inet(address), None) {
+            Err(error) => assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused),
+            Ok(socket) => {
+                readable(&[socket.as_fd()], Some(Duration::from_secs(5))).unwrap();
+                assert_eq!(
+                    take_error(&socket).unwrap().unwrap().kind(),
+                    io::ErrorKind::ConnectionRefused
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn unix_paths_are_bound_accepted_and_connected() {
+        let path = std::env::temp_dir().join(format!("kp-sys-{}.sock", std::process::id()));
+        let listener = bind_unix(&path, &ListenSettings::default()).unwrap();
+        assert_eq!(
+            bind_unix(&path, &ListenSettings::default())
+                .unwrap_err()
+                .kind(),
+            io::ErrorKind::AddrInUse
+        );
+        assert_eq!(
+            connect(Target::Unix(&path), None).unwrap_err().kind(),
+            io::ErrorKind::ConnectionRefused
+        );
+        listen(&listener, 4).unwrap();
+        let client = connect(Target::Unix(&path), None).unwrap();
+        let (_connection, peer) = accept(&listener).unwrap();
+        assert_eq!((peer, peer_address(&client).unwrap()), (None, None));
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(
+            connect(Target::Unix(&path), None).unwrap_err().kind(),
+            io::ErrorKind::NotFound
+        );
+    }
+
+    #[test]
+    fn descriptors_travel_with_their_datagram() {
+        let (near, far) = seqpacket_pair().unwrap();
+        assert_eq!(
+            recv_fds(&far).unwrap_err().kind(),
+            io::ErrorKind::WouldBlock
+        );
+        let (read, write) = std::io::pipe().unwrap();
+        send_fds(&near, b"L", &[write.as_fd()]).unwrap();
+        send_fds(&near, b"C", &[]).unwrap();
+        drop(write);
+        let (bytes, fds) = recv_fds(&far).unwrap().unwrap();
+        assert_eq!((bytes.as_slice(), fds.len()), (b"L".as_slice(), 1));
+        let (bytes, none) = recv_fds(&far).unwrap().unwrap();
+        assert_eq!((bytes.as_slice(), none.len()), (b"C".as_slice(), 0));
+        std::io::Write::write_all(
+            &mut std::fs::File::from(fds.into_iter().next().unwrap()),
+            b"through",
+        )
+        .unwrap();
+        let mut text = String::new();
+        std::io::Read::read_to_string(&mut std::fs::File::from(OwnedFd::from(read)), &mut text)
+            .unwrap();
+        assert_eq!(text, "through");
+        drop(near);
+        assert!(recv_fds(&far).unwrap().is_none());
+    }
+}
