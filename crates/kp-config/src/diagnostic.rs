@@ -38,6 +38,14 @@ impl Diagnostic {
         }
     }
 
+    /// An error that no text is to blame for: a file that cannot be opened, an address in use.
+    pub fn system(message: impl Into<String>) -> Self {
+        Self {
+            span: None,
+            ..Self::error(Span::default(), message)
+        }
+    }
+
     /// A warning at a place.
     pub fn warning(span: Span, message: impl Into<String>) -> Self {
         Self {

@@ -5,11 +5,49 @@
 
 pub mod diagnostic;
 pub mod directives;
+mod dump;
 pub mod model;
+mod nginx;
+mod render;
+mod scope;
+mod sources;
 pub mod span;
+pub mod suggest;
 pub mod syntax;
 pub mod template;
 
 pub use diagnostic::{Diagnostic, Severity};
+pub use dump::dump;
 pub use model::Config;
+pub use render::render;
 pub use span::{Span, Spanned};
+pub use syntax::Sources;
+
+use std::path::PathBuf;
+
+/// What to load.
+#[derive(Debug, Clone, Default)]
+pub struct LoadOptions {
+    /// The configuration file (`-c`); its ending chooses the syntax (`.yaml`, `.yml`: YAML, else nginx's). Relative to the
+    /// prefix.
+    pub path: PathBuf,
+    /// The prefix (`-p`): what relative log, pid and temporary paths and `root` are relative to.
+    pub prefix: PathBuf,
+    /// Directives in front of the file's (`-g`), in nginx's syntax.
+    pub globals: Option<String>,
+    /// The error log until the configuration says otherwise (`-e`).
+    pub error_log: Option<PathBuf>,
+    /// Whether host names are looked up; without, each is taken as found (for tools and tests).
+    pub resolve_names: bool,
+}
+
+/// What came of it.
+#[derive(Debug, Clone)]
+pub struct Loaded {
+    /// The configuration; there is one exactly if no diagnostic is an error.
+    pub config: Option<Config>,
+    /// Findings, sorted by place.
+    pub diagnostics: Vec<Diagnostic>,
+    /// What was read, for [`render()`] and [`dump()`].
+    pub sources: Sources,
+}

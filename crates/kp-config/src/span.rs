@@ -1,7 +1,7 @@
 //! Where in the configuration text a value stands.
 
 /// Index of a file in [`crate::syntax::Sources`]; the first is the file that was named on the command line.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct FileId(pub u32);
 
 /// A stretch of one configuration file. Lines and columns count from 1, columns in characters, lengths in characters.
@@ -17,6 +17,18 @@ pub struct Span {
     pub column: u32,
     /// Length of the text on its first line, at least 1.
     pub length: u32,
+}
+
+impl Span {
+    /// Whether both begin at the same character (equality of spans says nothing about places).
+    pub fn same_place(self, other: Self) -> bool {
+        self.place() == other.place()
+    }
+
+    /// File, line and column, for sorting.
+    pub fn place(self) -> (FileId, u32, u32) {
+        (self.file, self.line, self.column)
+    }
 }
 
 impl PartialEq for Span {

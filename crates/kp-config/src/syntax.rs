@@ -5,7 +5,9 @@
 //! block directives whose nginx form has an argument, such as `upstream`, `location` and `map`, the mapping's keys are that
 //! argument); order is kept.
 
-use crate::span::Span;
+use crate::span::{FileId, Span};
+use std::path::PathBuf;
+use std::sync::Arc;
 
 /// One word of a directive, unquoted and unescaped.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,8 +23,11 @@ pub struct Word {
 /// One directive.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Directive {
-    /// Its name.
+    /// Its name: in YAML the key, which several repetitions of a list share. The place for "unknown" and "not allowed here".
     pub name: Word,
+    /// Where this occurrence stands: the name in nginx's form, the value or list element in YAML. The place for a wrong
+    /// number of arguments, a duplicate, a missing block.
+    pub at: Span,
     /// Its arguments.
     pub args: Vec<Word>,
     /// Its block, if it has one; the span is the `{` (or the YAML mapping's first key).
@@ -38,13 +43,42 @@ pub struct Block {
     pub directives: Vec<Directive>,
 }
 
-/// One file that was read.
+/// One reading of a file. A file that is included in two places is here twice (sharing its text), so that a finding in it
+/// can say by which way it was reached.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Source {
-    /// Its path as opened.
-    pub path: std::path::PathBuf,
+    /// Its path as opened; for [`Origin::CommandLine`] the words "command line".
+    pub path: PathBuf,
     /// Its text, kept for carets and for `-T`.
-    pub text: String,
+    pub text: Arc<str>,
+    /// How it was reached.
+    pub origin: Origin,
+    /// The blocks in it, in the order of their opening.
+    pub blocks: Vec<BlockRange>,
+}
+
+/// How a [`Source`] was reached.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Origin {
+    /// The file that was named on the command line.
+    Main,
+    /// The text of `-g`.
+    CommandLine,
+    /// An `include`, with the place of its argument.
+    Include(Span),
+}
+
+/// From where to where a block reaches, for naming what encloses a place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BlockRange {
+    /// The directive that opens the block.
+    pub name: Span,
+    /// What it is called in messages: `location "/api/"`.
+    pub label: String,
+    /// Line and column of its opening: the `{`, or the first key of the YAML mapping.
+    pub from: (u32, u32),
+    /// Line and column of its last character: the `}`, or the end of the text where that is missing.
+    pub to: (u32, u32),
 }
 
 /// Every file that was read, in the order of first reading; [`crate::span::FileId`] indexes it.
@@ -52,4 +86,34 @@ pub struct Source {
 pub struct Sources {
     /// The files.
     pub files: Vec<Source>,
+}
+
+impl Sources {
+    /// The file a span points into.
+    pub fn file(&self, id: FileId) -> Option<&Source> {
+        self.files.get(id.0 as usize)
+    }
+
+    /// The blocks around a place, innermost first, through the includes that led to it.
+    pub fn enclosing(&self, place: Span) -> Vec<(Span, &str)> {
+        let mut found = Vec::new();
+        let mut place = place;
+        // An include points into a file that was read before, so this walk ends; the bound says so.
+        for _ in 0..self.files.len() {
+            let Some(source) = self.file(place.file) else {
+                break;
+            };
+            let at = (place.line, place.column);
+            let here = source
+                .blocks
+                .iter()
+                .filter(|block| block.from <= at && at <= block.to);
+            found.extend(here.rev().map(|block| (block.name, block.label.as_str())));
+            match source.origin {
+                Origin::Include(by) => place = by,
+                Origin::Main | Origin::CommandLine => break,
+            }
+        }
+        found
+    }
 }

@@ -1,0 +1,364 @@
+//! Text to words and delimiters, exactly as nginx reads them (`ngx_conf_read_token`).
+//!
+//! The rules: a quote or `#` means something only where a word may begin; `\` keeps the next character from ending
+//! anything, and `\" \' \\ \t \r \n` are then replaced; in `${` the brace does not end the word; after a closing quote only
+//! white space, `;`, `{` or `)` may follow. It does not know what a directive is: the parser does. YAML scalars go through
+//! the same code, hence [`Places`].
+
+use crate::span::Span;
+use std::borrow::Cow;
+
+/// nginx reads through a buffer of this many bytes, and a word must fit it with what ends it.
+pub(crate) const WORD_BYTES_MAX: usize = 4095;
+
+/// Where the bytes of a text stand in the file. Asked for rising offsets, so that a file is walked once.
+pub(crate) trait Places {
+    /// The place of the bytes `from..to`.
+    fn span(&mut self, from: usize, to: usize) -> Span;
+}
+
+/// What the text consists of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Token {
+    /// A word, unquoted and unescaped.
+    Word {
+        /// Its text.
+        text: String,
+        /// Whether it was quoted.
+        quoted: bool,
+    },
+    /// `;`
+    Semicolon,
+    /// `{`
+    Open,
+    /// `}`
+    Close,
+    /// The text is over.
+    End,
+}
+
+/// What cannot be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LexError {
+    /// This character follows a closing quote.
+    AfterQuote {
+        /// The character.
+        character: char,
+        /// Where the quoted word began.
+        quote_at: usize,
+    },
+    /// The text ends inside a quoted word.
+    Unclosed {
+        /// `"` or `'`
+        quote: char,
+    },
+    /// Longer than [`WORD_BYTES_MAX`].
+    TooLong {
+        /// The quote it began with.
+        quote: Option<char>,
+    },
+    /// A bare word was ended by the `{` of `{3}` or `{1,2}`: a regular expression that wants quotes.
+    BareBraces {
+        /// Where the brace stands.
+        brace_at: usize,
+    },
+}
+
+/// A token or an error, and the bytes it covers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Lexed {
+    /// What was read.
+    pub(crate) token: Result<Token, LexError>,
+    /// First byte.
+    pub(crate) from: usize,
+    /// Byte after the last one.
+    pub(crate) to: usize,
+}
+
+/// Reads tokens from a text. After an error it goes on behind what was wrong.
+#[derive(Debug)]
+pub(crate) struct Lexer<'a> {
+    text: &'a str,
+    at: usize,
+    word_bytes_max: usize,
+}
+
+impl<'a> Lexer<'a> {
+    /// Starts at the beginning; a byte order mark counts as white space.
+    pub(crate) fn new(text: &'a str) -> Self {
+        let at = if text.starts_with('\u{feff}') {
+            '\u{feff}'.len_utf8()
+        } else {
+            0
+        };
+        Self {
+            text,
+            at,
+            word_bytes_max: WORD_BYTES_MAX,
+        }
+    }
+
+    /// The same without a limit on the length of a word: `-g` and YAML have their text in memory, as nginx's `-g` has.
+    pub(crate) fn unlimited(text: &'a str) -> Self {
+        Self {
+            word_bytes_max: usize::MAX,
+            ..Self::new(text)
+        }
+    }
+
+    /// The next token; [`Token::End`] for ever at the end.
+    pub(crate) fn next(&mut self) -> Lexed {
+        self.skip_blanks();
+        let from = self.at;
+        let Some(byte) = self.peek() else {
+            return self.finish(from, Ok(Token::End));
+        };
+        let single = match byte {
+            b';' => Some(Token::Semicolon),
+            b'{' => Some(Token::Open),
+            b'}' => Some(Token::Close),
+            _ => None,
+        };
+        match (single, byte) {
+            (Some(token), _) => {
+                self.at += 1;
+                self.finish(from, Ok(token))
+            }
+            (None, b'"' | b'\'') => self.quoted(byte),
+            (None, _) => self.bare(),
+        }
+    }
+
+    fn quoted(&mut self, quote: u8) -> Lexed {
+        let from = self.at;
+        self.at += 1;
+        while let Some(byte) = self.peek() {
+            self.at += 1;
+            match byte {
+                b'\\' => self.skip_character(),
+                _ if byte == quote => return self.after_quote(from),
+                _ => {}
+            }
+            if self.at - from - 1 > self.word_bytes_max {
+                self.to_character();
+                return self.finish(
+                    from,
+                    Err(LexError::TooLong {
+                        quote: Some(char::from(quote)),
+                    }),
+                );
+            }
+        }
+        self.finish(
+            from,
+            Err(LexError::Unclosed {
+                quote: char::from(quote),
+            }),
+        )
+    }
+
+    fn after_quote(&mut self, from: usize) -> Lexed {
+        let inside = self.text.get(from + 1..self.at - 1).unwrap_or_default();
+        match self
+            .text
+            .get(self.at..)
+            .and_then(|rest| rest.chars().next())
+        {
+            None | Some(' ' | '\t' | '\r' | '\n' | ';' | '{' | ')') => {
+                let text = unescape(inside).into_owned();
+                self.finish(from, Ok(Token::Word { text, quoted: true }))
+            }
+            Some(character) => {
+                let wrong = self.at;
+                // The rest of the run belongs to the same mistake.
+                while self
+                    .peek()
+                    .is_some_and(|byte| !is_blank(byte) && !matches!(byte, b';' | b'{' | b'}'))
+                {
+                    self.at += 1;
+                }
+                let error = LexError::AfterQuote {
+                    character,
+                    quote_at: from,
+                };
+                Lexed {
+                    token: Err(error),
+                    from: wrong,
+                    to: self.at,
+                }
+            }
+        }
+    }
+
+    fn bare(&mut self) -> Lexed {
+        let from = self.at;
+        let mut after_dollar = false;
+        while let Some(byte) = self.peek() {
+            match byte {
+                b'{' if after_dollar => {}
+                _ if is_blank(byte) || byte == b';' || byte == b'{' => {
+                    if byte == b'{' && is_quantifier(self.text.as_bytes(), self.at) {
+                        return self.bare_braces(from);
+                    }
+                    return self.word(from);
+                }
+                b'\\' => {
+                    after_dollar = false;
+                    self.at += 1;
+                    self.skip_character();
+                    continue;
+                }
+                _ => after_dollar = byte == b'$',
+            }
+            self.at += 1;
+            if self.at - from > self.word_bytes_max {
+                self.to_character();
+                return self.finish(from, Err(LexError::TooLong { quote: None }));
+            }
+        }
+        self.word(from)
+    }
+
+    fn word(&self, from: usize) -> Lexed {
+        let text = unescape(self.text.get(from..self.at).unwrap_or_default()).into_owned();
+        self.finish(
+            from,
+            Ok(Token::Word {
+                text,
+                quoted: false,
+            }),
+        )
+    }
+
+    /// Takes the whole intended word, so that its braces do not upset the nesting of everything behind it.
+    fn bare_braces(&mut self, from: usize) -> Lexed {
+        let brace_at = self.at;
+        while let Some(byte) = self.peek() {
+            if is_blank(byte)
+                || byte == b';'
+                || (byte == b'{' && !is_quantifier(self.text.as_bytes(), self.at))
+            {
+                break;
+            }
+            self.at += 1;
+            if byte == b'\\' {
+                self.skip_character();
+            }
+        }
+        self.finish(from, Err(LexError::BareBraces { brace_at }))
+    }
+
+    /// Goes on behind the line on which this byte stands: after a word without end, nothing else on its line can be trusted.
+    pub(crate) fn resume_after_line_of(&mut self, at: usize) {
+        self.at = at.min(self.text.len());
+        self.skip_line();
+    }
+
+    fn skip_line(&mut self) {
+        let rest = self.text.as_bytes().get(self.at..).unwrap_or_default();
+        self.at += rest
+            .iter()
+            .position(|byte| *byte == b'\n')
+            .map_or(rest.len(), |newline| newline + 1);
+    }
+
+    fn skip_blanks(&mut self) {
+        while let Some(byte) = self.peek() {
+            match byte {
+                b'#' => self.skip_line(),
+                _ if is_blank(byte) => self.at += 1,
+                _ => break,
+            }
+        }
+    }
+
+    fn skip_character(&mut self) {
+        let rest = self
+            .text
+            .get(self.at..)
+            .and_then(|rest| rest.chars().next());
+        self.at += rest.map_or(0, char::len_utf8);
+    }
+
+    /// Moves forward to the beginning of a character.
+    fn to_character(&mut self) {
+        while !self.text.is_char_boundary(self.at) {
+            self.at += 1;
+        }
+    }
+
+    fn peek(&self) -> Option<u8> {
+        self.text.as_bytes().get(self.at).copied()
+    }
+
+    fn finish(&self, from: usize, token: Result<Token, LexError>) -> Lexed {
+        Lexed {
+            token,
+            from,
+            to: self.at,
+        }
+    }
+}
+
+fn is_blank(byte: u8) -> bool {
+    matches!(byte, b' ' | b'\t' | b'\r' | b'\n')
+}
+
+/// Whether the brace at this offset begins `{3}`, `{3,}` or `{3,5}`. Behind a word nothing valid looks like that: the block
+/// would begin with a directive of that odd name.
+fn is_quantifier(text: &[u8], brace_at: usize) -> bool {
+    let inside = text.get(brace_at + 1..).unwrap_or_default();
+    let length = inside
+        .iter()
+        .take_while(|byte| byte.is_ascii_digit() || **byte == b',')
+        .count();
+    inside.first().is_some_and(u8::is_ascii_digit) && inside.get(length) == Some(&b'}')
+}
+
+/// Replaces nginx's escapes; a backslash before any other character stays, as in `\.` and `\;`.
+fn unescape(raw: &str) -> Cow<'_, str> {
+    if !raw.contains('\\') {
+        return Cow::Borrowed(raw);
+    }
+    let mut text = String::with_capacity(raw.len());
+    let mut rest = raw.chars();
+    while let Some(character) = rest.next() {
+        let next = rest.as_str().chars().next();
+        let replaced = match (character, next) {
+            ('\\', Some(same @ ('"' | '\'' | '\\'))) => same,
+            ('\\', Some('t')) => '\t',
+            ('\\', Some('r')) => '\r',
+            ('\\', Some('n')) => '\n',
+            _ => {
+                text.push(character);
+                continue;
+            }
+        };
+        text.push(replaced);
+        rest.next();
+    }
+    Cow::Owned(text)
+}
+
+/// Writes a word so that reading it gives the same text: bare where that is possible, else in double quotes.
+pub(crate) fn quote(text: &str, out: &mut String) {
+    let special = |character: char| {
+        matches!(
+            character,
+            ' ' | '\t' | '\r' | '\n' | ';' | '{' | '}' | '"' | '\'' | '\\' | '#' | '\u{feff}'
+        )
+    };
+    if !text.is_empty() && !text.contains(special) {
+        out.push_str(text);
+        return;
+    }
+    out.push('"');
+    for character in text.chars() {
+        match character {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            _ => out.push(character),
+        }
+    }
+    out.push('"');
+}
