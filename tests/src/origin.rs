@@ -224,6 +224,9 @@ pub fn response(status: u16, body: &[u8]) -> Vec<u8> {
     bytes
 }
 
+/// Trailer fields, in order.
+pub type Trailers = Vec<(String, String)>;
+
 /// One accepted connection, as its script sees it.
 #[derive(Debug)]
 pub struct Conversation {
@@ -260,7 +263,7 @@ impl Conversation {
     }
 
     /// Reads the body that belongs to the head, and its trailers.
-    pub fn body(&mut self, head: &Head) -> io::Result<(Vec<u8>, Vec<(String, String)>)> {
+    pub fn body(&mut self, head: &Head) -> io::Result<(Vec<u8>, Trailers)> {
         let mut reader = BodyReader::new(head.framing(false)?);
         let mut body = Vec::new();
         loop {
