@@ -108,7 +108,7 @@ fn outside_crates_stay_in_their_room() {
             }
             match OWNED.iter().find(|(known, _)| *known == dependency) {
                 Some((_, owner)) => {
-                    assert_eq!(*owner, name, "{dependency} may be used by {owner} only")
+                    assert_eq!(*owner, name, "{dependency} may be used by {owner} only");
                 }
                 None => assert!(
                     COMMON.contains(&dependency.as_str()),
@@ -230,9 +230,17 @@ fn functions(content: &str) -> Vec<(String, usize)> {
             .next()
             .unwrap_or_default()
             .to_owned();
+        // A declaration without a body, or one on a single line, has no closing brace of its own.
+        let Some(open) = lines[index..]
+            .iter()
+            .find(|line| line.ends_with(['{', '}', ';']))
+        else {
+            continue;
+        };
         let close = format!("{}}}", " ".repeat(depth));
-        let rest = lines[index..].iter();
-        if let Some(length) = rest.clone().position(|line| *line == close) {
+        if let Some(length) = lines[index..].iter().position(|line| *line == close)
+            && open.ends_with('{')
+        {
             found.push((name, length + 1));
         }
     }
