@@ -1,0 +1,203 @@
+//! Behaviour where the time is the point (cases S03 and T07). These tests run alone: one after the other, and with
+//! nothing beside them.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "tests panic to fail, read the clock, and keep each other out with a lock"
+)]
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use kp_tests::{Client, Conversation, End, Kp, Origin, Setup};
+
+/// How much later than right something may be.
+const TOLERANCE: Duration = Duration::from_millis(500);
+
+/// Keeps the tests of this file apart where the runner does not.
+fn alone() -> MutexGuard<'static, ()> {
+    static ONE: Mutex<()> = Mutex::new(());
+    ONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn millis(count: u64) -> Duration {
+    Duration::from_millis(count)
+}
+
+/// Sends a head, then four events half a second apart, noting when each was sent.
+fn events(conversation: &mut Conversation, head: &str, chunked: bool) -> std::io::Result<()> {
+    conversation.request()?;
+    conversation.note();
+    conversation.send(head)?;
+    for n in 0..4 {
+        conversation.pause(millis(500));
+        let event = format!("data: {n}\n\n");
+        conversation.note();
+        if chunked {
+            conversation.send(format!("{:x}\r\n{event}\r\n", event.len()))?;
+        } else {
+            conversation.send(event)?;
+        }
+    }
+    if chunked {
+        conversation.send("0\r\n\r\n")?;
+    }
+    Ok(())
+}
+
+/// Reads the head and the four events, and checks that each came in time and by itself.
+fn events_flow(kp: &Kp, origin: &Origin, hidden: &str) {
+    let mut client = kp.client();
+    client.send("GET / HTTP/1.1\r\nHost: t\r\n\r\n");
+    let head = client
+        .head(millis(2000))
+        .expect("a head before the first event");
+    let seen = Instant::now();
+    assert_eq!(head.status(), 200);
+    assert_eq!(head.field(hidden), None);
+    assert!(
+        seen - origin.noted()[0] <= millis(200),
+        "the head was held back"
+    );
+    for n in 0..4 {
+        let mut bytes = client.read_some(millis(2000));
+        let seen = Instant::now();
+        let event = format!("data: {n}\n\n");
+        // A chunk's frame and its content may arrive in separate reads.
+        while !String::from_utf8_lossy(&bytes).contains(&event) {
+            let more = client.read_some(millis(100));
+            assert!(
+                !more.is_empty(),
+                "event {n}: {:?}",
+                String::from_utf8_lossy(&bytes)
+            );
+            bytes.extend(more);
+        }
+        let sent = origin.noted()[n + 1];
+        assert!(
+            seen - sent <= millis(100),
+            "event {n} took {:?}",
+            seen - sent
+        );
+    }
+}
+
+#[test]
+fn s03_chunked_events_flow_without_settings() {
+    let _alone = alone();
+    let origin = Origin::start(|conversation| {
+        let head = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n";
+        events(conversation, head, true)
+    });
+    events_flow(&Kp::base(&origin), &origin, "x-nothing");
+}
+
+#[test]
+fn s03_a_body_without_length_flows_without_settings() {
+    let _alone = alone();
+    let origin = Origin::start(|conversation| {
+        let head = "HTTP/1.1 200 OK\r\nX-Accel-Buffering: no\r\nConnection: close\r\n\r\n";
+        events(conversation, head, false)
+    });
+    events_flow(&Kp::base(&origin), &origin, "x-accel-buffering");
+}
+
+fn deadlines(origin: &Origin) -> Kp {
+    Setup::base(origin)
+        .http("client_header_timeout 2s; client_body_timeout 2s;")
+        .with(
+            "MAIN",
+            "worker_rlimit_nofile 8192; events { worker_connections 4096; }",
+        )
+        .start()
+}
+
+/// Two seconds, and not much more.
+fn in_time(took: Duration) {
+    assert!(took >= millis(1950), "too early: {took:?}");
+    assert!(took <= millis(2000) + TOLERANCE, "too late: {took:?}");
+}
+
+/// An end within the limit, whether silent or after a 408.
+fn ends(client: &mut Client, since: Instant) -> Duration {
+    match client.try_response("GET", millis(5000)) {
+        Ok(answer) => {
+            assert_eq!(answer.status(), 408);
+            assert!(client.closes_within(millis(500)));
+        }
+        Err(end) => assert_ne!(end, End::Deadline, "the connection is still open"),
+    }
+    since.elapsed()
+}
+
+/// Shows: client_header_timeout
+#[test]
+fn t07_a_head_must_be_complete_in_time() {
+    let _alone = alone();
+    let origin = Origin::ok();
+    let kp = deadlines(&origin);
+
+    let start = Instant::now();
+    let mut silent = kp.client();
+    let mut half = kp.client();
+    half.send("GET / HTTP/1.1\r\nHost: t\r\n");
+    in_time(ends(&mut silent, start));
+    in_time(ends(&mut half, start));
+
+    let start = Instant::now();
+    let mut drip = kp.client();
+    let mut dripped = "GET / HTTP/1.1\r\n".bytes();
+    let took = loop {
+        drip.send([dripped
+            .next()
+            .expect("the deadline comes before the line ends")]);
+        if drip.closes_within(millis(900)) {
+            break start.elapsed();
+        }
+        assert!(
+            start.elapsed() < millis(5000),
+            "each byte put the deadline off"
+        );
+    };
+    in_time(took);
+}
+
+/// Shows: client_body_timeout
+#[test]
+fn t07_a_body_must_go_on_in_time() {
+    let _alone = alone();
+    let origin = Origin::ok();
+    let kp = deadlines(&origin);
+    let mut client = kp.client();
+    client.send("POST / HTTP/1.1\r\nHost: t\r\nContent-Length: 10\r\n\r\na");
+    let start = Instant::now();
+    in_time(ends(&mut client, start));
+    assert!(origin.requests().is_empty(), "half a request is none");
+}
+
+#[test]
+fn t07_two_thousand_silent_clients_stop_nobody() {
+    let _alone = alone();
+    let origin = Origin::ok();
+    let kp = deadlines(&origin);
+    let crowd: Vec<Client> = (0..2000)
+        .map(|n| {
+            let mut client = kp.client();
+            if n % 2 == 0 {
+                client.send("GET / HTTP/1.1\r\nHo");
+            }
+            client
+        })
+        .collect();
+    let start = Instant::now();
+    assert_eq!(kp.get("/").status(), 200);
+    assert!(
+        start.elapsed() <= millis(200),
+        "a request took {:?}",
+        start.elapsed()
+    );
+    drop(crowd);
+}
