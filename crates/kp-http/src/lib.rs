@@ -1,18 +1,23 @@
 //! HTTP bytes to heads, bodies and events and back. Sans-I/O, both roles.
 //!
-//! `head` holds a parsed head as one buffer plus spans, `parse` fills it on top of httparse with kp's own strict rules,
-//! `framing` decides in one place how a body is delimited (RFC 9112 §6.3), `body` decodes it, `encode` writes heads and chunks.
+//! `field` knows names, `head` holds a parsed head as one buffer plus spans, `parse` fills it on top of httparse with
+//! kp's own strict rules, `target` takes request targets and hosts apart, `hop` flags what ends here, `framing` decides
+//! in one place how a body is delimited (RFC 9112 §6.3), `body` decodes it, `encode` writes heads and chunks.
 
-/// Placeholder so that dependants compile until `head` lands.
-#[derive(Debug, Default)]
-pub struct RequestHead {
-    /// The head's bytes.
-    pub bytes: Vec<u8>,
-}
+mod body;
+mod error;
+mod field;
+mod framing;
+mod head;
+mod hop;
+mod parse;
 
-/// Placeholder so that dependants compile until `head` lands.
-#[derive(Debug, Default)]
-pub struct ResponseHead {
-    /// The head's bytes.
-    pub bytes: Vec<u8>,
-}
+pub mod encode;
+pub mod target;
+
+pub use body::{BodyDecoder, Piece};
+pub use error::{BodyError, HeadCause, HeadError};
+pub use field::{Field, Known};
+pub use framing::Framing;
+pub use head::{Method, RequestHead, ResponseHead, Version};
+pub use parse::{HeadLimits, HeadReader};

@@ -1,0 +1,317 @@
+//! Field lines: what a name means and where a field lies in its head.
+//!
+//! Decides: which names kp knows (by length and comparison, no hash map), which names nginx would drop
+//! (`ignore_invalid_headers`, `underscores_in_headers`), what a legal name and value is (RFC 9110 §5.1, §5.5).
+//! Does not decide what a field does to framing (`framing`) or to forwarding (`hop`).
+
+macro_rules! known_names {
+    ($($variant:ident $text:literal),* $(,)?) => {
+        /// A field name that some part of kp asks for by meaning. `Other` is every name not in the table.
+        #[repr(u8)]
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+        #[allow(missing_docs)]
+        pub enum Known { #[default] Other, $($variant),* }
+
+        const TABLE: &[(Known, &str)] = &[(Known::Other, ""), $((Known::$variant, $text)),*];
+    };
+}
+
+known_names! {
+    Host "Host", Connection "Connection", ContentLength "Content-Length", TransferEncoding "Transfer-Encoding",
+    KeepAlive "Keep-Alive", ProxyConnection "Proxy-Connection", Te "TE", Trailer "Trailer", Upgrade "Upgrade",
+    Expect "Expect", Date "Date", Server "Server", Location "Location", Refresh "Refresh", SetCookie "Set-Cookie",
+    ContentType "Content-Type", ContentEncoding "Content-Encoding", ContentRange "Content-Range", Cookie "Cookie",
+    UserAgent "User-Agent", Referer "Referer", Accept "Accept", AcceptEncoding "Accept-Encoding",
+    AcceptLanguage "Accept-Language", AcceptRanges "Accept-Ranges", Authorization "Authorization",
+    ProxyAuthenticate "Proxy-Authenticate", ProxyAuthorization "Proxy-Authorization",
+    WwwAuthenticate "WWW-Authenticate", Forwarded "Forwarded", Via "Via", XForwardedFor "X-Forwarded-For",
+    XForwardedProto "X-Forwarded-Proto", XForwardedHost "X-Forwarded-Host", XForwardedPort "X-Forwarded-Port",
+    XRealIp "X-Real-IP", XRequestId "X-Request-Id", CacheControl "Cache-Control", Expires "Expires", ETag "ETag",
+    LastModified "Last-Modified", IfModifiedSince "If-Modified-Since", IfUnmodifiedSince "If-Unmodified-Since",
+    IfMatch "If-Match", IfNoneMatch "If-None-Match", IfRange "If-Range", Range "Range", Vary "Vary", Age "Age",
+    Pragma "Pragma", Allow "Allow", RetryAfter "Retry-After", Link "Link", MaxForwards "Max-Forwards",
+    Status "Status", XAccelRedirect "X-Accel-Redirect", XAccelExpires "X-Accel-Expires",
+    XAccelLimitRate "X-Accel-Limit-Rate", XAccelBuffering "X-Accel-Buffering", XAccelCharset "X-Accel-Charset",
+}
+
+/// Longest name in the table.
+const NAME_MAX: usize = 19;
+/// Most names of one length in the table.
+const PER_LENGTH: usize = 9;
+/// Table positions by name length, ended by 0 (`Other`, which is never looked up).
+const BY_LENGTH: [[u8; PER_LENGTH]; NAME_MAX + 1] = by_length();
+
+const fn by_length() -> [[u8; PER_LENGTH]; NAME_MAX + 1] {
+    let mut rows = [[0; PER_LENGTH]; NAME_MAX + 1];
+    let mut used = [0; NAME_MAX + 1];
+    let mut at = 1;
+    while at < TABLE.len() {
+        let length = TABLE[at].1.len();
+        rows[length][used[length]] = at as u8;
+        used[length] += 1;
+        at += 1;
+    }
+    rows
+}
+
+impl Known {
+    /// The meaning of a name, whatever its case.
+    #[must_use]
+    pub fn of(name: &[u8]) -> Self {
+        let Some(row) = BY_LENGTH.get(name.len()) else {
+            return Self::Other;
+        };
+        for &at in row {
+            if at == 0 {
+                break;
+            }
+            if let Some((known, text)) = TABLE.get(usize::from(at))
+                && text.as_bytes().eq_ignore_ascii_case(name)
+            {
+                return *known;
+            }
+        }
+        Self::Other
+    }
+
+    /// The name in its usual spelling; empty for `Other`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        TABLE.get(self as usize).map_or("", |(_, text)| text)
+    }
+}
+
+/// Where one field lies in its head's bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Field {
+    pub(crate) name_at: u32,
+    pub(crate) value_at: u32,
+    pub(crate) value_len: u32,
+    pub(crate) name_len: u16,
+    pub(crate) known: Known,
+    pub(crate) flags: u8,
+}
+
+const _: () = assert!(size_of::<Field>() == 16);
+
+/// Must not be forwarded: hop-by-hop, or meaningless in this message.
+pub(crate) const HOP: u8 = 1;
+/// Does not exist for anybody: a name nginx ignores.
+pub(crate) const DROPPED: u8 = 2;
+
+impl Field {
+    /// What the name means.
+    #[must_use]
+    pub fn known(&self) -> Known {
+        self.known
+    }
+
+    /// Must not be forwarded: one of the fixed hop-by-hop names, named in `Connection`, or a length
+    /// on a response that has no body by definition.
+    #[must_use]
+    pub fn is_hop(&self) -> bool {
+        self.flags & HOP != 0
+    }
+
+    /// A name that is ignored (`ignore_invalid_headers`): neither read nor forwarded.
+    #[must_use]
+    pub fn is_dropped(&self) -> bool {
+        self.flags & DROPPED != 0
+    }
+
+    pub(crate) fn name<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {
+        Span {
+            at: self.name_at,
+            len: u32::from(self.name_len),
+        }
+        .of(bytes)
+    }
+
+    pub(crate) fn value<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {
+        Span {
+            at: self.value_at,
+            len: self.value_len,
+        }
+        .of(bytes)
+    }
+}
+
+/// A part of a head's bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Span {
+    pub(crate) at: u32,
+    pub(crate) len: u32,
+}
+
+impl Span {
+    /// Heads are far smaller than 4 GiB (`HeadLimits` are clamped), so the narrowing loses nothing.
+    pub(crate) fn new(at: usize, end: usize) -> Self {
+        Self {
+            at: at as u32,
+            len: end.saturating_sub(at) as u32,
+        }
+    }
+
+    pub(crate) fn of(self, bytes: &[u8]) -> &[u8] {
+        let at = self.at as usize;
+        bytes.get(at..at + self.len as usize).unwrap_or_default()
+    }
+}
+
+pub(crate) fn find<'a>(bytes: &'a [u8], fields: &[Field], known: Known) -> Option<&'a [u8]> {
+    fields
+        .iter()
+        .find(|field| field.known == known && !field.is_dropped())
+        .map(|field| field.value(bytes))
+}
+
+pub(crate) fn find_name<'a>(bytes: &'a [u8], fields: &[Field], name: &[u8]) -> Option<&'a [u8]> {
+    fields
+        .iter()
+        .find(|field| {
+            usize::from(field.name_len) == name.len()
+                && !field.is_dropped()
+                && field.name(bytes).eq_ignore_ascii_case(name)
+        })
+        .map(|field| field.value(bytes))
+}
+
+/// RFC 9110 §5.6.2: the characters of a token.
+pub(crate) fn is_token_byte(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric()
+        || matches!(byte, b'!' | b'#'..=b'\'' | b'*' | b'+' | b'-' | b'.' | b'^'..=b'`' | b'|' | b'~')
+}
+
+/// RFC 9110 §5.6.2.
+pub(crate) fn is_token(text: &[u8]) -> bool {
+    !text.is_empty() && text.iter().all(|&byte| is_token_byte(byte))
+}
+
+/// RFC 9110 §5.5: field-vchar, space and tab; obs-text included.
+pub(crate) fn is_value_byte(byte: u8) -> bool {
+    byte == b'\t' || (byte >= b' ' && byte != 0x7f)
+}
+
+/// Whether nginx reads a field of this name: letters, digits and hyphens, and underscores if they are on.
+pub(crate) fn is_plain_name(name: &[u8], underscores: bool) -> bool {
+    name.iter()
+        .all(|&byte| byte.is_ascii_alphanumeric() || byte == b'-' || (underscores && byte == b'_'))
+}
+
+/// Whether a careless reader (CGI turns every odd character into `_`) could take this name for one that frames or
+/// routes the message. Such a field is never passed on, whatever is configured.
+pub(crate) fn is_framing_alias(name: &[u8]) -> bool {
+    const RISKY: [&[u8]; 5] = [
+        b"content-length",
+        b"transfer-encoding",
+        b"host",
+        b"connection",
+        b"upgrade",
+    ];
+    RISKY.iter().any(|risky| {
+        risky.len() == name.len()
+            && risky.iter().zip(name).all(|(&want, &got)| {
+                got.to_ascii_lowercase() == want || (want == b'-' && !got.is_ascii_alphanumeric())
+            })
+    })
+}
+
+/// RFC 9110 §5.6.3: optional whitespace around a value is not part of it.
+pub(crate) fn trim_ows(mut text: &[u8]) -> &[u8] {
+    while let [b' ' | b'\t', rest @ ..] = text {
+        text = rest;
+    }
+    while let [rest @ .., b' ' | b'\t'] = text {
+        text = rest;
+    }
+    text
+}
+
+/// The non-empty elements of a comma-separated list (RFC 9110 §5.6.1.2: a recipient ignores empty ones).
+pub(crate) fn elements(value: &[u8]) -> impl Iterator<Item = &[u8]> {
+    value
+        .split(|&byte| byte == b',')
+        .map(trim_ows)
+        .filter(|element| !element.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_known_name_is_found_in_any_case() {
+        for (known, text) in TABLE.iter().skip(1) {
+            assert_eq!(Known::of(text.as_bytes()), *known, "{text}");
+            assert_eq!(
+                Known::of(text.to_ascii_lowercase().as_bytes()),
+                *known,
+                "{text}"
+            );
+            assert_eq!(
+                Known::of(text.to_ascii_uppercase().as_bytes()),
+                *known,
+                "{text}"
+            );
+            assert_eq!(known.name(), *text);
+            assert_eq!(TABLE[*known as usize].0, *known);
+            assert!(
+                is_plain_name(text.as_bytes(), false),
+                "a known name is never dropped"
+            );
+        }
+    }
+
+    #[test]
+    fn other_names_are_other() {
+        for name in [
+            "",
+            "X",
+            "Hos",
+            "Hosts",
+            "Content_Length",
+            "Content-Lengths",
+            "X-Forwarded-Foo",
+            "A-Name-Longer-Than-Any",
+        ] {
+            assert_eq!(Known::of(name.as_bytes()), Known::Other, "{name}");
+        }
+        assert_eq!(Known::Other.name(), "");
+    }
+
+    #[test]
+    fn aliases_of_framing_names() {
+        for name in [
+            "Content_Length",
+            "content.length",
+            "TRANSFER_ENCODING",
+            "Transfer!Encoding",
+        ] {
+            assert!(is_framing_alias(name.as_bytes()), "{name}");
+        }
+        for name in [
+            "Content_Lengths",
+            "X_Host",
+            "ContentxLength",
+            "X_Forwarded_For",
+        ] {
+            assert!(!is_framing_alias(name.as_bytes()), "{name}");
+        }
+    }
+
+    #[test]
+    fn token_bytes_are_those_of_the_rfc() {
+        let legal: Vec<u8> = (0..=255).filter(|&byte| is_token_byte(byte)).collect();
+        let mut want: Vec<u8> = b"!#$%&'*+-.^_`|~0123456789".to_vec();
+        want.extend(b'a'..=b'z');
+        want.extend(b'A'..=b'Z');
+        want.sort_unstable();
+        assert_eq!(legal, want);
+    }
+
+    #[test]
+    fn lists_skip_empty_elements() {
+        let got: Vec<&[u8]> = elements(b", a\t,,b , ").collect();
+        assert_eq!(got, [b"a", b"b"]);
+    }
+}
