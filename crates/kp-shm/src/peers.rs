@@ -41,6 +41,11 @@ impl Key {
         Self(hash)
     }
 
+    /// Its bytes, to make it a part of another identity.
+    pub fn to_bytes(self) -> [u8; 16] {
+        self.0.to_le_bytes()
+    }
+
     fn low(self) -> u64 {
         self.0 as u64
     }

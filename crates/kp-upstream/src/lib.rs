@@ -1,1 +1,17 @@
 //! Which peer next, which idle connection, may we retry. Sans-I/O.
+//!
+//! A group's configuration belongs to this process; the facts about its peers are rows of `kp-shm`, shared with every
+//! other process where the group has a `zone`, private otherwise. One code path serves both. Time is an argument.
+
+mod balance;
+mod groups;
+mod hash;
+mod ketama;
+mod peer;
+mod pool;
+pub mod retry;
+mod tried;
+
+pub use groups::{Groups, NoPeer, Outcome, PeerId, PickQuery};
+pub use pool::{Idle, Pool, Put, Ticket};
+pub use tried::Tried;

@@ -1,0 +1,156 @@
+//! One peer of a group: its settings, its shared facts, and the rules of `max_fails`, `fail_timeout` and `max_conns`.
+//!
+//! The rules are nginx's. A peer with `max_fails` failures is left alone until `fail_timeout` has passed since the last
+//! one; then one request may try it, and only its success clears the failures. The trial is claimed by replacing the
+//! health word, so that of all processes exactly one makes it.
+
+use kp_config::model::PeerAddress;
+use kp_shm::{Health, PeerRow};
+
+/// Settings and facts of one address.
+#[derive(Debug)]
+pub(crate) struct Peer {
+    pub(crate) address: PeerAddress,
+    pub(crate) name: String,
+    /// Number of the server name it came from; equal names have equal numbers.
+    pub(crate) server: u32,
+    pub(crate) weight: u32,
+    pub(crate) max_conns: u32,
+    pub(crate) max_fails: u32,
+    pub(crate) fail_timeout_ms: u64,
+    pub(crate) down: bool,
+    /// In flight and health: what is true of the peer whatever the weights are.
+    pub(crate) facts: PeerRow,
+    /// Its turn in the round, whose scale is the group's weights: generations with other weights use another row.
+    pub(crate) turn: PeerRow,
+}
+
+impl Peer {
+    /// Whether a request may be sent to it now.
+    pub(crate) fn is_usable(&self, now_ms: u64) -> bool {
+        !self.down && !self.is_resting(self.facts.health(), now_ms) && !self.is_full()
+    }
+
+    /// Up and well, but `max_conns` connections are in use.
+    pub(crate) fn is_only_full(&self, now_ms: u64) -> bool {
+        !self.down && !self.is_resting(self.facts.health(), now_ms) && self.is_full()
+    }
+
+    fn is_full(&self) -> bool {
+        self.max_conns != 0 && self.facts.in_flight() >= i64::from(self.max_conns)
+    }
+
+    fn is_resting(&self, health: Health, now_ms: u64) -> bool {
+        self.max_fails != 0
+            && u32::from(health.fails) >= self.max_fails
+            && now_ms.saturating_sub(health.checked_ms) <= self.fail_timeout_ms
+    }
+
+    /// Takes a place in flight and, if the peer had been resting, the trial; `false` if another process was faster.
+    pub(crate) fn enter(&self, now_ms: u64) -> bool {
+        if !self.facts.admit(self.max_conns) {
+            return false;
+        }
+        let entered = self.claim_trial(now_ms);
+        if !entered {
+            self.facts.release();
+        }
+        entered
+    }
+
+    /// Takes a place in flight without a look at health: the only peer of a group is always tried.
+    pub(crate) fn enter_unconditionally(&self) -> bool {
+        !self.down && self.facts.admit(self.max_conns)
+    }
+
+    fn claim_trial(&self, now_ms: u64) -> bool {
+        loop {
+            let health = self.facts.health();
+            if now_ms.saturating_sub(health.checked_ms) <= self.fail_timeout_ms {
+                return !self.is_resting(health, now_ms);
+            }
+            let trial = Health {
+                fails: health.fails,
+                on_trial: true,
+                checked_ms: now_ms,
+            };
+            if self.facts.replace_health(health, trial) {
+                return true;
+            }
+        }
+    }
+
+    /// The attempt failed. `true` if the peer is left alone from now on.
+    pub(crate) fn failed(&self, now_ms: u64) -> bool {
+        let fails = loop {
+            let health = self.facts.health();
+            let fails = health.fails.saturating_add(1);
+            if self.facts.replace_health(
+                health,
+                Health {
+                    fails,
+                    on_trial: false,
+                    checked_ms: now_ms,
+                },
+            ) {
+                break fails;
+            }
+        };
+        if self.max_fails == 0 {
+            return false;
+        }
+        self.change_penalty(|penalty| {
+            (penalty + u64::from(self.weight / self.max_fails)).min(self.weight.into())
+        });
+        u32::from(fails) >= self.max_fails
+    }
+
+    /// The attempt went well: if it was made after the rest, the failures are forgotten.
+    pub(crate) fn succeeded(&self) {
+        loop {
+            let health = self.facts.health();
+            if !health.on_trial || health.fails == 0 {
+                return;
+            }
+            if self
+                .facts
+                .replace_health(health, Health { fails: 0, ..health })
+            {
+                return;
+            }
+        }
+    }
+
+    /// Forgets all failures: the only peer of a group is never left alone.
+    pub(crate) fn forgive(&self) {
+        loop {
+            let health = self.facts.health();
+            if health.fails == 0
+                || self
+                    .facts
+                    .replace_health(health, Health { fails: 0, ..health })
+            {
+                return;
+            }
+        }
+    }
+
+    /// The weight that counts for the coming pick, lowered by failures; each look at it recovers by one.
+    pub(crate) fn effective_weight(&self) -> i64 {
+        let penalty = self.turn.penalty();
+        if penalty == 0 {
+            return self.weight.into();
+        }
+        self.change_penalty(|penalty| penalty.saturating_sub(1));
+        i64::from(self.weight) - penalty.min(self.weight.into()) as i64
+    }
+
+    fn change_penalty(&self, change: impl Fn(u64) -> u64) {
+        loop {
+            let penalty = self.turn.penalty();
+            if self.turn.replace_penalty(penalty, change(penalty)) {
+                return;
+            }
+        }
+    }
+}
