@@ -12,8 +12,8 @@ pub enum Routed {
     Handle,
     /// kp answers by itself.
     Answer(Answer),
-    /// `return 444`: the connection is closed without an answer.
-    Close,
+    /// `return 444` (nginx: also 408 and 499): the connection is closed without an answer, the log has this status.
+    Close(u16),
 }
 
 /// An answer kp gives without a handler.

@@ -12,3 +12,5 @@ pub use answer_kind::{Answer, ErrorAction, Fault, Routed};
 pub use context::{Context, Facts, Now};
 pub use exchange::Exchange;
 pub use failure::Failure;
+mod names;
+mod regex;
