@@ -5,8 +5,8 @@
 //! slash of a proxied location is redirected to it. Case matters.
 
 use crate::Exchange;
-use crate::program::Program;
 use crate::answer_kind::Fault;
+use crate::program::Program;
 use kp_config::Config;
 use kp_config::model::{Handler, LocationId, LocationMatch, LocationTable, RegexId};
 
@@ -58,12 +58,19 @@ impl Level {
     pub(crate) fn new(config: &Config, table: &LocationTable) -> Self {
         let mut level = Self::default();
         for &id in &table.fixed {
-            let Some(location) = config.http.locations.get(id.index()) else { continue };
+            let Some(location) = config.http.locations.get(id.index()) else {
+                continue;
+            };
             let (text, exact, prefix) = match &location.matches {
                 LocationMatch::Exact(text) => (text, Some(id), None),
-                LocationMatch::Prefix { text, stop } => {
-                    (text, None, Some(Prefix { location: id, stop: *stop }))
-                }
+                LocationMatch::Prefix { text, stop } => (
+                    text,
+                    None,
+                    Some(Prefix {
+                        location: id,
+                        stop: *stop,
+                    }),
+                ),
                 _ => continue,
             };
             level.fixed.push(Fixed {
@@ -79,8 +86,11 @@ impl Level {
             }
         }
         for &id in &table.regexes {
-            if let Some(LocationMatch::Regex(regex)) =
-                config.http.locations.get(id.index()).map(|location| &location.matches)
+            if let Some(LocationMatch::Regex(regex)) = config
+                .http
+                .locations
+                .get(id.index())
+                .map(|location| &location.matches)
             {
                 level.regexes.push((*regex, id));
             }
@@ -91,7 +101,8 @@ impl Level {
 
     fn finish(&mut self) {
         self.redirects.sort();
-        self.redirects.dedup_by(|later, earlier| later.0 == earlier.0);
+        self.redirects
+            .dedup_by(|later, earlier| later.0 == earlier.0);
         self.fixed.sort_by(|left, right| left.text.cmp(&right.text));
         self.fixed.dedup_by(|later, earlier| {
             let same = later.text == earlier.text;
@@ -102,7 +113,10 @@ impl Level {
             same
         });
         for at in 1..self.fixed.len() {
-            let parent = self.fixed.get(at).and_then(|entry| self.prefix_entry(at.checked_sub(1), &entry.text));
+            let parent = self
+                .fixed
+                .get(at)
+                .and_then(|entry| self.prefix_entry(at.checked_sub(1), &entry.text));
             if let Some(entry) = self.fixed.get_mut(at) {
                 entry.parent = parent;
             }
@@ -125,7 +139,9 @@ impl Level {
 
     /// The static part of the search.
     fn fixed(&self, uri: &[u8]) -> (Option<LocationId>, Static) {
-        let after = self.fixed.partition_point(|entry| entry.text.as_ref() <= uri);
+        let after = self
+            .fixed
+            .partition_point(|entry| entry.text.as_ref() <= uri);
         let before = after.checked_sub(1);
         if let Some(entry) = before.and_then(|at| self.fixed.get(at))
             && entry.text.as_ref() == uri
@@ -133,7 +149,10 @@ impl Level {
             if let Some(location) = entry.exact {
                 return (Some(location), Static::Exact);
             }
-        } else if let Ok(at) = self.redirects.binary_search_by(|(text, _)| text.as_ref().cmp(uri)) {
+        } else if let Ok(at) = self
+            .redirects
+            .binary_search_by(|(text, _)| text.as_ref().cmp(uri))
+        {
             let location = self.redirects.get(at).map(|(_, location)| *location);
             return (location, Static::MissingSlash);
         }
@@ -181,7 +200,12 @@ fn descend(program: &Program, exchange: &mut Exchange) -> Result<Step, Fault> {
     }
     for (regex, location) in &level.regexes {
         let request = &mut exchange.request;
-        if program.matches(*regex, &request.uri, &mut request.captures, &mut request.variables)? {
+        if program.matches(
+            *regex,
+            &request.uri,
+            &mut request.captures,
+            &mut request.variables,
+        )? {
             exchange.location = *location;
             return Ok(match descend(program, exchange)? {
                 Step::MissingSlash | Step::Final | Step::Open => Step::Final,

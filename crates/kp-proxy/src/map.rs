@@ -23,7 +23,8 @@ pub(crate) struct MapTable {
 
 impl MapTable {
     pub(crate) fn new(map: &Map) -> Self {
-        let mut values = Vec::with_capacity(map.exact.len() + map.wildcards.len() + map.regexes.len() + 1);
+        let mut values =
+            Vec::with_capacity(map.exact.len() + map.wildcards.len() + map.regexes.len() + 1);
         let mut number = |value: &Template| {
             values.push(value.clone());
             u32::try_from(values.len() - 1).unwrap_or(u32::MAX)
@@ -46,7 +47,11 @@ impl MapTable {
             }
         }
         names.finish();
-        let regexes = map.regexes.iter().map(|(regex, value)| (*regex, number(value))).collect();
+        let regexes = map
+            .regexes
+            .iter()
+            .map(|(regex, value)| (*regex, number(value)))
+            .collect();
         number(&map.default);
         Self {
             source: map.source.clone(),
@@ -59,7 +64,12 @@ impl MapTable {
     }
 
     /// Appends the map's value. `out` also serves as scratch space behind its end.
-    pub(crate) fn evaluate(&self, evaluation: Evaluation<'_>, exchange: &mut Exchange, out: &mut Vec<u8>) {
+    pub(crate) fn evaluate(
+        &self,
+        evaluation: Evaluation<'_>,
+        exchange: &mut Exchange,
+        out: &mut Vec<u8>,
+    ) {
         let start = out.len();
         evaluation.template(&self.source, exchange, out);
         if self.hostnames && out.len() > start && out.last() == Some(&b'.') {
@@ -72,9 +82,8 @@ impl MapTable {
         }
         let by_name = self.names.find(out.get(end..).unwrap_or_default());
         out.truncate(end);
-        let found = by_name.or_else(|| {
-            self.by_regex(evaluation, exchange, out.get(start..).unwrap_or_default())
-        });
+        let found = by_name
+            .or_else(|| self.by_regex(evaluation, exchange, out.get(start..).unwrap_or_default()));
         out.truncate(start);
         let value = match found {
             Some(number) => self.values.get(number as usize),
@@ -86,13 +95,23 @@ impl MapTable {
     }
 
     /// As nginx, an empty value is not shown to the expressions, and one that runs out of steps ends the search.
-    fn by_regex(&self, evaluation: Evaluation<'_>, exchange: &mut Exchange, subject: &[u8]) -> Option<u32> {
+    fn by_regex(
+        &self,
+        evaluation: Evaluation<'_>,
+        exchange: &mut Exchange,
+        subject: &[u8],
+    ) -> Option<u32> {
         if subject.is_empty() {
             return None;
         }
         let request = &mut exchange.request;
         for (regex, value) in &self.regexes {
-            match evaluation.program.matches(*regex, subject, &mut request.captures, &mut request.variables) {
+            match evaluation.program.matches(
+                *regex,
+                subject,
+                &mut request.captures,
+                &mut request.variables,
+            ) {
                 Ok(true) => return Some(*value),
                 Ok(false) => {}
                 Err(fault) => {

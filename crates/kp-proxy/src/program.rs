@@ -76,7 +76,10 @@ impl Program {
                 Err(reason) => problems.push(
                     Diagnostic::error(
                         source.span,
-                        format!("regular expression \"{}\" is invalid: {reason}", source.pattern),
+                        format!(
+                            "regular expression \"{}\" is invalid: {reason}",
+                            source.pattern
+                        ),
                     )
                     .hint("PCRE syntax; quote it if it holds \"{\", \"}\", \";\" or spaces"),
                 ),
@@ -87,7 +90,11 @@ impl Program {
         }
         Ok(Self {
             regexes,
-            listeners: http.listeners.iter().map(|listener| ServerNames::new(config, listener)).collect(),
+            listeners: http
+                .listeners
+                .iter()
+                .map(|listener| ServerNames::new(config, listener))
+                .collect(),
             levels: levels(config),
             origins: origins(config),
             maps: http.maps.iter().map(MapTable::new).collect(),
@@ -105,7 +112,10 @@ impl Program {
         let Some(expression) = self.regexes.get(regex.index()) else {
             return Ok(false);
         };
-        expression.regex.is_match(subject).map_err(|Limit| Fault::RegexLimit(regex))
+        expression
+            .regex
+            .is_match(subject)
+            .map_err(|Limit| Fault::RegexLimit(regex))
     }
 
     /// Matches, sets the variables of named groups, and keeps the numbered groups if anything can ask for them.
@@ -137,7 +147,12 @@ impl Program {
     }
 
     /// Gives a user variable its value.
-    pub(crate) fn set(&self, variables: &mut Vec<Option<Vec<u8>>>, variable: UserVar, value: &[u8]) {
+    pub(crate) fn set(
+        &self,
+        variables: &mut Vec<Option<Vec<u8>>>,
+        variable: UserVar,
+        value: &[u8],
+    ) {
         if variables.len() < self.origins.len() {
             variables.resize(self.origins.len(), None);
         }
@@ -157,7 +172,10 @@ impl Program {
     }
 
     pub(crate) fn origin(&self, variable: UserVar) -> Origin {
-        self.origins.get(variable.index()).copied().unwrap_or(Origin::Capture)
+        self.origins
+            .get(variable.index())
+            .copied()
+            .unwrap_or(Origin::Capture)
     }
 
     pub(crate) fn map(&self, map: usize) -> Option<&MapTable> {
@@ -194,7 +212,11 @@ fn levels(config: &Config) -> Vec<Option<Level>> {
 
 fn origins(config: &Config) -> Vec<Origin> {
     let mut origins = vec![Origin::Capture; config.http.user_variables.len()];
-    let instructions = config.http.locations.iter().flat_map(|location| &location.rewrite);
+    let instructions = config
+        .http
+        .locations
+        .iter()
+        .flat_map(|location| &location.rewrite);
     for instruction in instructions {
         if let Rewrite::Set { variable, .. } = instruction
             && let Some(origin) = origins.get_mut(variable.index())

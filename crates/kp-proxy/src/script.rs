@@ -5,9 +5,11 @@
 //! the first `rewrite` that matches; in a replacement only behind its `?`, in a redirect everywhere; in `return` never.
 
 use crate::answer_kind::{Answer, Fault};
-use crate::vars::{self, Evaluation};
+use crate::vars::Evaluation;
 use crate::{Context, Exchange, Program};
-use kp_config::model::{Condition, LocationId, LocationMatch, RegexId, Return, Rewrite, RewriteFlag};
+use kp_config::model::{
+    Condition, LocationId, LocationMatch, RegexId, Return, Rewrite, RewriteFlag,
+};
 use kp_config::template::{Builtin, Part, Template, Variable};
 use kp_http::target::{Unescape, unescape_uri};
 
@@ -66,7 +68,8 @@ impl<'a> Run<'a> {
         match instruction {
             Rewrite::Set { variable, value } => {
                 let value = self.value(value, exchange);
-                self.program.set(&mut exchange.request.variables, *variable, &value);
+                self.program
+                    .set(&mut exchange.request.variables, *variable, &value);
                 Flow::Next
             }
             Rewrite::SetArgs { value } => {
@@ -74,14 +77,20 @@ impl<'a> Run<'a> {
                 exchange.request.unchanged = false;
                 Flow::Next
             }
-            Rewrite::If { condition, location } => match self.holds(condition, exchange) {
+            Rewrite::If {
+                condition,
+                location,
+            } => match self.holds(condition, exchange) {
                 Ok(true) => self.inside_if(exchange, *location),
                 Ok(false) => Flow::Next,
                 Err(fault) => Flow::Fault(fault),
             },
-            Rewrite::Rewrite { regex, replacement, drop_args, flag } => {
-                self.rewrite(exchange, *regex, replacement, *drop_args, *flag)
-            }
+            Rewrite::Rewrite {
+                regex,
+                replacement,
+                drop_args,
+                flag,
+            } => self.rewrite(exchange, *regex, replacement, *drop_args, *flag),
             Rewrite::Return(answer) => self.answer(answer, exchange),
             Rewrite::Break => {
                 if self.uri_changed {
@@ -110,21 +119,33 @@ impl<'a> Run<'a> {
 
     fn value(&self, template: &Template, exchange: &mut Exchange) -> Vec<u8> {
         let mut value = Vec::new();
-        self.evaluation().escaping(self.quote).template(template, exchange, &mut value);
+        self.evaluation()
+            .escaping(self.quote)
+            .template(template, exchange, &mut value);
         value
     }
 
     fn holds(&self, condition: &Condition, exchange: &mut Exchange) -> Result<bool, Fault> {
         match condition {
             Condition::Truthy(value) => Ok(is_true(&self.value(value, exchange))),
-            Condition::Equals { value, other, negated } => {
-                Ok((self.value(value, exchange) == self.value(other, exchange)) != *negated)
-            }
-            Condition::Matches { value, regex, negated } => {
+            Condition::Equals {
+                value,
+                other,
+                negated,
+            } => Ok((self.value(value, exchange) == self.value(other, exchange)) != *negated),
+            Condition::Matches {
+                value,
+                regex,
+                negated,
+            } => {
                 let value = self.value(value, exchange);
                 Ok(self.matches(*regex, &value, exchange)? != *negated)
             }
-            Condition::File { test, path, negated } => {
+            Condition::File {
+                test,
+                path,
+                negated,
+            } => {
                 let path = self.value(path, exchange);
                 let path = <std::ffi::OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(&path);
                 Ok(self.context.facts.file_test(path.as_ref(), *test) != *negated)
@@ -133,9 +154,19 @@ impl<'a> Run<'a> {
     }
 
     /// An expression of this module that does not match also forgets the captures of the one before.
-    fn matches(&self, regex: RegexId, subject: &[u8], exchange: &mut Exchange) -> Result<bool, Fault> {
+    fn matches(
+        &self,
+        regex: RegexId,
+        subject: &[u8],
+        exchange: &mut Exchange,
+    ) -> Result<bool, Fault> {
         let request = &mut exchange.request;
-        let found = self.program.matches(regex, subject, &mut request.captures, &mut request.variables)?;
+        let found = self.program.matches(
+            regex,
+            subject,
+            &mut request.captures,
+            &mut request.variables,
+        )?;
         if !found {
             request.captures.groups.clear();
         }
@@ -151,8 +182,12 @@ impl<'a> Run<'a> {
         flag: RewriteFlag,
     ) -> Flow {
         let request = &mut exchange.request;
-        let found =
-            self.program.matches(regex, &request.uri, &mut request.captures, &mut request.variables);
+        let found = self.program.matches(
+            regex,
+            &request.uri,
+            &mut request.captures,
+            &mut request.variables,
+        );
         match found {
             Ok(true) => {}
             Ok(false) => {
@@ -199,7 +234,9 @@ impl<'a> Run<'a> {
                     None => uri.extend_from_slice(text.as_bytes()),
                 },
                 _ => {
-                    self.evaluation().escaping(args_at.is_some()).part(part, exchange, &mut uri);
+                    self.evaluation()
+                        .escaping(args_at.is_some())
+                        .part(part, exchange, &mut uri);
                 }
             }
         }
@@ -211,7 +248,9 @@ impl<'a> Run<'a> {
                     uri.extend_from_slice(&request.args);
                 }
                 request.args.clear();
-                request.args.extend_from_slice(uri.get(at..).unwrap_or_default());
+                request
+                    .args
+                    .extend_from_slice(uri.get(at..).unwrap_or_default());
                 uri.truncate(at);
             }
             None if drop_args => request.args.clear(),
@@ -228,7 +267,9 @@ impl<'a> Run<'a> {
         status: u16,
     ) -> Flow {
         let mut escaped = Vec::new();
-        self.evaluation().escaping(true).template(replacement, exchange, &mut escaped);
+        self.evaluation()
+            .escaping(true)
+            .template(replacement, exchange, &mut escaped);
         let mut location = Vec::with_capacity(escaped.len());
         unescape_uri(&mut location, &escaped, Unescape::Redirect);
         if !drop_args && !exchange.request.args.is_empty() {

@@ -4,9 +4,9 @@
 //! name comes lower-cased, without port and final dot. Where two servers of one listener have the same name the first
 //! in the file has it.
 
+use crate::answer_kind::Fault;
 use crate::names::NameTable;
 use crate::program::Program;
-use crate::answer_kind::Fault;
 use kp_config::Config;
 use kp_config::model::{Listener, RegexId, ServerId, ServerName};
 
@@ -25,7 +25,9 @@ impl ServerNames {
         let mut names = NameTable::default();
         let mut regexes = Vec::new();
         for &id in &listener.servers {
-            let Some(server) = config.http.servers.get(id.index()) else { continue };
+            let Some(server) = config.http.servers.get(id.index()) else {
+                continue;
+            };
             for name in &server.names {
                 match name {
                     ServerName::Exact(name) => names.exact(name, id.0),
@@ -49,7 +51,10 @@ impl ServerNames {
 
     /// The server, if the name decides it without a regular expression.
     fn by_text(&self, host: &[u8]) -> Option<ServerId> {
-        self.names.as_ref().and_then(|names| names.find(host)).map(ServerId)
+        self.names
+            .as_ref()
+            .and_then(|names| names.find(host))
+            .map(ServerId)
     }
 
     /// The server of a host name; `try_regex` says whether an expression matches.
@@ -79,7 +84,9 @@ impl Program {
         let Some(names) = self.listener(listener) else {
             return ServerId::default();
         };
-        let found = names.find(host, |regex| Ok(self.is_match(regex, host).unwrap_or(false)));
+        let found = names.find(host, |regex| {
+            Ok(self.is_match(regex, host).unwrap_or(false))
+        });
         found.unwrap_or(names.default)
     }
 }

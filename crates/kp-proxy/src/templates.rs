@@ -5,8 +5,8 @@
 
 use kp_config::Config;
 use kp_config::model::{
-    AccessLog, AccessLogTarget, AddHeader, Balancer, Condition, ErrorPageTarget, Handler, Location, Proxy,
-    ProxyTarget, Replace, Return, Rewrite, Root, ServerTokens,
+    AccessLog, AccessLogTarget, AddHeader, Balancer, Condition, ErrorPageTarget, Handler, Location,
+    Proxy, ProxyTarget, Replace, Return, Rewrite, Root, ServerTokens,
 };
 use kp_config::template::{Pattern, Template};
 
@@ -35,7 +35,10 @@ pub(crate) fn each(config: &Config, visit: &mut Visit<'_>) {
 }
 
 fn of_location(location: &Location, visit: &mut Visit<'_>) {
-    location.rewrite.iter().for_each(|instruction| of_rewrite(instruction, visit));
+    location
+        .rewrite
+        .iter()
+        .for_each(|instruction| of_rewrite(instruction, visit));
     if let Handler::Proxy(pass) = &location.handler
         && let ProxyTarget::Template(target) = &pass.target
     {
@@ -55,7 +58,10 @@ fn of_location(location: &Location, visit: &mut Visit<'_>) {
         visit(value);
     }
     location.early_hints.iter().for_each(&mut *visit);
-    for AccessLog { target, condition, .. } in &location.access_logs {
+    for AccessLog {
+        target, condition, ..
+    } in &location.access_logs
+    {
         if let AccessLogTarget::Template(path) = target {
             visit(path);
         }
@@ -68,14 +74,29 @@ fn of_location(location: &Location, visit: &mut Visit<'_>) {
 }
 
 fn of_proxy(proxy: &Proxy, visit: &mut Visit<'_>) {
-    proxy.set_headers.iter().for_each(|header| visit(&header.value));
-    let replacements = proxy.redirects.iter().chain(&proxy.cookie_domains).chain(&proxy.cookie_paths);
+    proxy
+        .set_headers
+        .iter()
+        .for_each(|header| visit(&header.value));
+    let replacements = proxy
+        .redirects
+        .iter()
+        .chain(&proxy.cookie_domains)
+        .chain(&proxy.cookie_paths);
     for Replace { from, to } in replacements {
         of_pattern(from, visit);
         visit(to);
     }
-    proxy.cookie_flags.iter().for_each(|flags| of_pattern(&flags.cookie, visit));
-    for template in [&proxy.bind, &proxy.method, &proxy.set_body, &proxy.limit_rate] {
+    proxy
+        .cookie_flags
+        .iter()
+        .for_each(|flags| of_pattern(&flags.cookie, visit));
+    for template in [
+        &proxy.bind,
+        &proxy.method,
+        &proxy.set_body,
+        &proxy.limit_rate,
+    ] {
         template.iter().for_each(&mut *visit);
     }
 }
