@@ -146,3 +146,379 @@ impl Group {
         false
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::fixture::{U, at, groups, letter, pick, server, servers, upstream};
+    use crate::{Groups, Outcome, Tried};
+    use kp_config::model::{Balancer, ServerLine, Upstream};
+    use kp_shm::Shm;
+    use proptest::prelude::*;
+    use std::time::Duration;
+
+    fn sequence(balancer: Balancer, weights: &[u32], picks: usize) -> String {
+        let mut groups = groups(upstream(balancer, servers(weights)));
+        let picked = (0..picks).map(|_| {
+            let peer = pick(&mut groups, 1).unwrap();
+            groups.finished(peer, Outcome::Ok, 1);
+            letter(peer)
+        });
+        picked.collect()
+    }
+
+    #[test]
+    fn weights_are_smooth() {
+        assert_eq!(
+            sequence(Balancer::RoundRobin, &[5, 1, 1], 14),
+            "aabacaaaabacaa"
+        );
+        assert_eq!(
+            sequence(Balancer::RoundRobin, &[3, 2, 1], 12),
+            "abacbaabacba"
+        );
+        assert_eq!(sequence(Balancer::RoundRobin, &[1, 1, 1], 6), "abcabc");
+        assert_eq!(
+            sequence(Balancer::LeastConn, &[5, 1, 1], 14),
+            "aabacaaaabacaa"
+        );
+        assert_eq!(sequence(Balancer::LeastConn, &[1, 1, 1], 6), "abcabc");
+    }
+
+    #[test]
+    fn large_weights_cost_nothing() {
+        let picks = sequence(Balancer::RoundRobin, &[1_000_000, 500_000, u32::MAX], 3000);
+        let count = |peer| picks.chars().filter(|picked| *picked == peer).count();
+        assert!(
+            count('c') >= 2990 && count('a') >= 1,
+            "{} {}",
+            count('c'),
+            count('a')
+        );
+    }
+
+    #[test]
+    fn many_workers_take_turns_in_one_order() {
+        let shm = Shm::private().unwrap();
+        let group = Upstream {
+            zone: Some("z".to_owned()),
+            ..upstream(Balancer::RoundRobin, servers(&[1, 1, 1]))
+        };
+        let mut workers: Vec<Groups> = (0..4)
+            .map(|slot| {
+                Groups::new(
+                    std::slice::from_ref(&group),
+                    &shm,
+                    shm.scoreboard().claim(1, slot),
+                    slot.into(),
+                )
+            })
+            .collect();
+        let mut counts = [0; 3];
+        for turn in 0..300usize {
+            let worker = &mut workers[turn * turn % 7 % 4];
+            let peer = pick(worker, 1).unwrap();
+            worker.finished(peer, Outcome::Ok, 1);
+            counts[peer.index()] += 1;
+        }
+        assert_eq!(counts, [100, 100, 100]);
+    }
+
+    #[test]
+    fn racing_workers_are_fair_to_within_one_pick_each() {
+        let shm = Shm::private().unwrap();
+        let weights = [5u64, 3, 2];
+        let group = Upstream {
+            zone: Some("z".to_owned()),
+            ..upstream(Balancer::RoundRobin, servers(&[5, 3, 2]))
+        };
+        let rounds = 20_000;
+        let counts: Vec<[u64; 3]> = std::thread::scope(|scope| {
+            let worker = |slot: u32| {
+                let (shm, group) = (&shm, &group);
+                scope.spawn(move || {
+                    let process = shm.scoreboard().claim(1, slot);
+                    let mut groups =
+                        Groups::new(std::slice::from_ref(group), shm, process, slot.into());
+                    let mut counts = [0; 3];
+                    for _ in 0..rounds {
+                        let peer = pick(&mut groups, 1).unwrap();
+                        groups.finished(peer, Outcome::Ok, 1);
+                        counts[peer.index()] += 1;
+                    }
+                    counts
+                })
+            };
+            (0..4)
+                .map(worker)
+                .collect::<Vec<_>>()
+                .into_iter()
+                .map(|thread| thread.join().unwrap())
+                .collect()
+        });
+        for (peer, weight) in weights.iter().enumerate() {
+            let got: u64 = counts.iter().map(|counts| counts[peer]).sum();
+            let fair = 4 * rounds * weight / 10;
+            assert!(
+                got.abs_diff(fair) <= 8,
+                "peer {peer}: {got} instead of {fair}"
+            );
+        }
+        let process = shm.scoreboard().claim(1, 9);
+        let mut groups = Groups::new(&[group], &shm, process, 9);
+        let peer = pick(&mut groups, 1).unwrap();
+        assert_eq!(groups.in_flight(peer), 1);
+    }
+
+    #[test]
+    fn other_weights_in_a_new_generation_begin_a_new_round() {
+        let shm = Shm::private().unwrap();
+        let group = |weights: &[u32]| Upstream {
+            zone: Some("z".to_owned()),
+            ..upstream(Balancer::RoundRobin, servers(weights))
+        };
+        let mut old = Groups::new(
+            &[group(&[1_000_000, 999_999])],
+            &shm,
+            shm.scoreboard().claim(1, 0),
+            1,
+        );
+        let held = pick(&mut old, 1).unwrap();
+        let mut new = Groups::new(&[group(&[1, 1])], &shm, shm.scoreboard().claim(2, 0), 1);
+        let picks: String = (0..6).map(|_| letter(pick(&mut new, 1).unwrap())).collect();
+        assert_eq!(picks, "ababab");
+        assert_eq!(
+            new.in_flight(held),
+            4,
+            "what is in flight is one fact for both"
+        );
+        let mut same = Groups::new(&[group(&[1, 1])], &shm, shm.scoreboard().claim(3, 0), 1);
+        pick(&mut new, 1);
+        assert_eq!(
+            letter(pick(&mut same, 1).unwrap()),
+            'b',
+            "equal weights go on with the round"
+        );
+    }
+
+    #[test]
+    fn fewest_connections_win() {
+        let mut groups = groups(upstream(Balancer::LeastConn, servers(&[1, 1, 2])));
+        let held: Vec<_> = (0..4).map(|_| pick(&mut groups, 1).unwrap()).collect();
+        let letters: String = held.iter().map(|peer| letter(*peer)).collect();
+        // All are idle at first, so the weights decide; then load per weight.
+        assert_eq!(letters, "cabc");
+        groups.finished(held[1], Outcome::Ok, 1);
+        assert_eq!(letter(pick(&mut groups, 1).unwrap()), 'a');
+    }
+
+    #[test]
+    fn max_conns_is_exact_over_racing_workers() {
+        let shm = Shm::private().unwrap();
+        let limited = |port| ServerLine {
+            max_conns: 3,
+            ..server(port, 1)
+        };
+        for balancer in [
+            Balancer::RoundRobin,
+            Balancer::LeastConn,
+            Balancer::Random { two: true },
+        ] {
+            let group = Upstream {
+                name: format!("{balancer:?}"),
+                zone: Some("z".to_owned()),
+                ..upstream(balancer, vec![limited(1), limited(2)])
+            };
+            let full: usize = std::thread::scope(|scope| {
+                let worker = |slot: u32| {
+                    let (shm, group) = (&shm, &group);
+                    scope.spawn(move || {
+                        let process = shm.scoreboard().claim(1, slot);
+                        let mut groups =
+                            Groups::new(std::slice::from_ref(group), shm, process, slot.into());
+                        let mut full = 0;
+                        for _ in 0..5000 {
+                            let held: Vec<_> = (0..3)
+                                .map(|_| groups.pick(U, &at(1), &mut Tried::new()))
+                                .collect();
+                            for peer in held {
+                                match peer {
+                                    Ok(peer) => {
+                                        assert!((1..=3).contains(&groups.in_flight(peer)));
+                                        groups.finished(peer, Outcome::Ok, 1);
+                                    }
+                                    Err(error) => {
+                                        // Another worker may have left between the pick and the search for a reason.
+                                        full += usize::from(error == crate::NoPeer::Full);
+                                    }
+                                }
+                            }
+                        }
+                        full
+                    })
+                };
+                (0..4)
+                    .map(worker)
+                    .collect::<Vec<_>>()
+                    .into_iter()
+                    .map(|thread| thread.join().unwrap())
+                    .sum()
+            });
+            let mut groups = Groups::new(&[group], &shm, shm.scoreboard().claim(2, 0), 1);
+            let taken = (0..8).filter(|_| pick(&mut groups, 1).is_some()).count();
+            assert_eq!(
+                taken, 6,
+                "every place was given back and none was invented ({full} refusals)"
+            );
+        }
+    }
+
+    /// nginx's own rules, kept as plainly as its source has them.
+    struct Plain {
+        weight: i64,
+        effective: i64,
+        current: i64,
+        max_fails: i64,
+        fail_timeout: u64,
+        max_conns: i64,
+        down: bool,
+        fails: i64,
+        accessed: u64,
+        checked: u64,
+        conns: i64,
+    }
+
+    impl Plain {
+        fn new(line: &ServerLine) -> Self {
+            Self {
+                weight: line.weight.into(),
+                effective: line.weight.into(),
+                current: 0,
+                max_fails: line.max_fails.into(),
+                fail_timeout: line.fail_timeout.as_millis() as u64,
+                max_conns: line.max_conns.into(),
+                down: line.down,
+                fails: 0,
+                accessed: 0,
+                checked: 0,
+                conns: 0,
+            }
+        }
+
+        fn is_out(&self, now: u64) -> bool {
+            let resting = self.max_fails > 0
+                && self.fails >= self.max_fails
+                && now - self.checked <= self.fail_timeout;
+            self.down || resting || (self.max_conns > 0 && self.conns >= self.max_conns)
+        }
+
+        fn pick(peers: &mut [Self], tried: &[usize], now: u64) -> Option<usize> {
+            let mut total = 0;
+            let mut best: Option<usize> = None;
+            for index in 0..peers.len() {
+                if tried.contains(&index) || peers[index].is_out(now) {
+                    continue;
+                }
+                let peer = &mut peers[index];
+                peer.current += peer.effective;
+                total += peer.effective;
+                peer.effective += i64::from(peer.effective < peer.weight);
+                if best.is_none_or(|best| peers[index].current > peers[best].current) {
+                    best = Some(index);
+                }
+            }
+            let best = best?;
+            peers[best].current -= total;
+            peers[best].conns += 1;
+            if now - peers[best].checked > peers[best].fail_timeout {
+                peers[best].checked = now;
+            }
+            Some(best)
+        }
+
+        fn free(&mut self, failed: bool, now: u64) {
+            self.conns -= 1;
+            if !failed {
+                if self.accessed < self.checked {
+                    self.fails = 0;
+                }
+                return;
+            }
+            self.fails += 1;
+            self.accessed = now;
+            self.checked = now;
+            if self.max_fails > 0 {
+                self.effective = (self.effective - self.weight / self.max_fails).max(0);
+            }
+        }
+    }
+
+    fn line() -> impl Strategy<Value = ServerLine> {
+        (
+            1..12u32,
+            0..4u32,
+            0..4u32,
+            0..5000u64,
+            prop::bool::weighted(0.1),
+        )
+            .prop_map(
+                |(weight, max_fails, max_conns, fail_timeout_ms, down)| ServerLine {
+                    max_fails,
+                    max_conns,
+                    fail_timeout: Duration::from_millis(fail_timeout_ms),
+                    down,
+                    ..server(1, weight)
+                },
+            )
+    }
+
+    proptest! {
+        #[test]
+        fn the_order_is_nginxs_through_failures(
+            lines in prop::collection::vec(line(), 2..6),
+            zone in any::<bool>(),
+            steps in prop::collection::vec((0..1500u64, 0..10u8, 1..4usize), 1..200),
+        ) {
+            let mut plain: Vec<Plain> = lines.iter().map(Plain::new).collect();
+            let zone = zone.then(|| "z".to_owned());
+            let mut groups = groups(Upstream { zone, ..upstream(Balancer::RoundRobin, lines) });
+            let mut held = Vec::new();
+            let mut now = 1_000_000;
+            for (wait, kind, attempts) in steps {
+                now += wait;
+                let (mut tried, mut plainly_tried) = (Tried::new(), Vec::new());
+                for _ in 0..attempts {
+                    let expected = Plain::pick(&mut plain, &plainly_tried, now);
+                    let got = groups.pick(U, &at(now), &mut tried).ok();
+                    prop_assert_eq!(got.map(|peer| peer.index()), expected);
+                    let Some(peer) = got else { break };
+                    plainly_tried.push(peer.index());
+                    if kind == 0 {
+                        held.push(peer);
+                        continue;
+                    }
+                    let failed = kind < 6;
+                    let outcome = if failed { Outcome::Failed } else { Outcome::Ok };
+                    groups.finished(peer, outcome, now);
+                    plain[peer.index()].free(failed, now);
+                }
+                if kind == 9 && let Some(peer) = held.pop() {
+                    groups.finished(peer, Outcome::Ok, now);
+                    plain[peer.index()].free(false, now);
+                }
+            }
+        }
+
+        #[test]
+        fn shares_follow_the_weights(weights in prop::collection::vec(1..50u32, 2..20)) {
+            let total: u32 = weights.iter().sum();
+            let mut groups = groups(upstream(Balancer::RoundRobin, servers(&weights)));
+            let mut counts = vec![0; weights.len()];
+            for _ in 0..total * 3 {
+                let peer = pick(&mut groups, 1).unwrap();
+                groups.finished(peer, Outcome::Ok, 1);
+                counts[peer.index()] += 1;
+            }
+            prop_assert_eq!(counts, weights.iter().map(|weight| weight * 3).collect::<Vec<_>>());
+        }
+    }
+}

@@ -418,3 +418,298 @@ fn name_of(address: &PeerAddress) -> String {
         PeerAddress::Unix(path) => format!("unix:{}", path.display()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::{U, at, groups, letter, pick, server, upstream};
+    use std::time::Duration;
+
+    fn short(port: u16) -> ServerLine {
+        ServerLine {
+            fail_timeout: Duration::from_secs(1),
+            ..server(port, 1)
+        }
+    }
+
+    fn backup(port: u16) -> ServerLine {
+        ServerLine {
+            backup: true,
+            ..server(port, 1)
+        }
+    }
+
+    /// One exchange against peers of which some are dead; which peer answered.
+    fn exchange(groups: &mut Groups, dead: &str, now_ms: u64) -> Option<char> {
+        let mut tried = Tried::new();
+        loop {
+            let peer = groups.pick(U, &at(now_ms), &mut tried).ok()?;
+            if !dead.contains(letter(peer)) {
+                groups.finished(peer, Outcome::Ok, now_ms);
+                return Some(letter(peer));
+            }
+            groups.finished(peer, Outcome::Failed, now_ms);
+        }
+    }
+
+    #[test]
+    fn a_backup_is_used_only_while_it_is_needed() {
+        for balancer in [Balancer::RoundRobin, Balancer::LeastConn] {
+            let mut groups = groups(upstream(balancer, vec![short(1), backup(2), backup(3)]));
+            let mut run = |picks: usize, dead: &str, now: u64| -> String {
+                (0..picks)
+                    .map(|_| exchange(&mut groups, dead, now).unwrap())
+                    .collect()
+            };
+            assert_eq!(run(5, "", 10_000), "aaaaa");
+            assert_eq!(run(6, "a", 10_000), "bcbcbc");
+            assert_eq!(run(4, "", 12_200), "aaaa");
+        }
+    }
+
+    #[test]
+    fn a_backup_is_used_when_the_primary_is_full_or_down() {
+        let full = ServerLine {
+            max_conns: 1,
+            ..server(1, 1)
+        };
+        let mut one = groups(upstream(Balancer::RoundRobin, vec![full, backup(2)]));
+        let picks: String = (0..3).map(|_| letter(pick(&mut one, 1).unwrap())).collect();
+        assert_eq!(picks, "abb");
+        let down = ServerLine {
+            down: true,
+            ..server(1, 1)
+        };
+        let mut one = groups(upstream(Balancer::RoundRobin, vec![down, backup(2)]));
+        assert_eq!((letter(pick(&mut one, 1).unwrap()), one.tries(U)), ('b', 1));
+    }
+
+    #[test]
+    fn a_peer_rests_for_its_fail_timeout_and_then_gets_one_trial() {
+        let mut groups = groups(upstream(Balancer::RoundRobin, vec![short(1), short(2)]));
+        let dead = pick(&mut groups, 5000).unwrap();
+        assert!(groups.finished(dead, Outcome::Failed, 5000));
+        let at = |groups: &mut Groups, now| -> String {
+            (0..4).map(|_| letter(pick(groups, now).unwrap())).collect()
+        };
+        assert_eq!(at(&mut groups, 6000), "bbbb");
+        let trial = at(&mut groups, 6001);
+        assert_eq!(trial.matches('a').count(), 1, "{trial}");
+        assert!(groups.finished(dead, Outcome::Failed, 6100));
+        assert_eq!(at(&mut groups, 7100), "bbbb");
+        let trial = at(&mut groups, 7101);
+        assert_eq!(trial.matches('a').count(), 1, "{trial}");
+        groups.finished(dead, Outcome::Ok, 7150);
+        assert!(at(&mut groups, 7150).matches('a').count() >= 2);
+    }
+
+    #[test]
+    fn failures_add_up_until_a_success_after_the_timeout() {
+        let twice = |port| ServerLine {
+            max_fails: 2,
+            ..short(port)
+        };
+        let mut groups = groups(upstream(Balancer::RoundRobin, vec![twice(1), twice(2)]));
+        let mut attempt = |outcome, now| loop {
+            let peer = pick(&mut groups, now).unwrap();
+            if letter(peer) == 'a' {
+                return groups.finished(peer, outcome, now);
+            }
+            groups.finished(peer, Outcome::Ok, now);
+        };
+        assert!(!attempt(Outcome::Failed, 5000));
+        assert!(
+            !attempt(Outcome::Ok, 5500),
+            "within the window a success forgets nothing"
+        );
+        assert!(attempt(Outcome::Failed, 5600));
+        assert!(!attempt(Outcome::Ok, 6700));
+        assert!(
+            !attempt(Outcome::Failed, 6800),
+            "the success of the trial did"
+        );
+    }
+
+    #[test]
+    fn all_peers_failed() {
+        let mut groups = groups(upstream(Balancer::RoundRobin, vec![short(1), short(2)]));
+        assert_eq!(exchange(&mut groups, "ab", 5000), None);
+        assert_eq!(
+            groups.pick(U, &at(5000), &mut Tried::new()),
+            Err(NoPeer::Failed)
+        );
+        assert_eq!(exchange(&mut groups, "", 5999), None);
+        assert!(exchange(&mut groups, "", 6001).is_some());
+    }
+
+    #[test]
+    fn full_is_told_from_failed() {
+        let limited = |port| ServerLine {
+            max_conns: 1,
+            ..server(port, 1)
+        };
+        let mut two = groups(upstream(Balancer::RoundRobin, vec![limited(1), limited(2)]));
+        let held = pick(&mut two, 1).unwrap();
+        pick(&mut two, 1).unwrap();
+        assert_eq!(two.pick(U, &at(1), &mut Tried::new()), Err(NoPeer::Full));
+        two.finished(held, Outcome::Ok, 1);
+        assert_eq!(two.pick(U, &at(1), &mut Tried::new()), Ok(held));
+        let mut one = groups(upstream(Balancer::RoundRobin, vec![limited(1)]));
+        pick(&mut one, 1).unwrap();
+        assert_eq!(one.pick(U, &at(1), &mut Tried::new()), Err(NoPeer::Full));
+    }
+
+    #[test]
+    fn the_only_peer_is_always_tried() {
+        let mut groups = groups(upstream(Balancer::RoundRobin, vec![server(1, 1)]));
+        for _ in 0..5 {
+            let mut tried = Tried::new();
+            for _ in 0..2 {
+                let peer = groups.pick(U, &at(1), &mut tried).unwrap();
+                assert!(!groups.finished(peer, Outcome::Failed, 1));
+            }
+        }
+        assert_eq!(groups.tries(U), 1);
+    }
+
+    #[test]
+    fn one_worker_makes_the_trial_for_all() {
+        let shm = Shm::private().unwrap();
+        let group = Upstream {
+            zone: Some("z".to_owned()),
+            ..upstream(Balancer::RoundRobin, vec![short(1), short(2)])
+        };
+        let attempts: usize = std::thread::scope(|scope| {
+            let barrier = std::sync::Arc::new(std::sync::Barrier::new(4));
+            let worker = |slot: u32| {
+                let (shm, group, barrier) = (&shm, &group, barrier.clone());
+                scope.spawn(move || {
+                    let process = shm.scoreboard().claim(1, slot);
+                    let mut groups =
+                        Groups::new(std::slice::from_ref(group), shm, process, slot.into());
+                    let mut attempts = 0;
+                    for round in 1..=300u64 {
+                        barrier.wait();
+                        for _ in 0..5 {
+                            let mut tried = Tried::new();
+                            let now = round * 1001;
+                            while let Ok(peer) = groups.pick(U, &at(now), &mut tried) {
+                                let dead = letter(peer) == 'a';
+                                attempts += usize::from(dead);
+                                groups.finished(
+                                    peer,
+                                    if dead { Outcome::Failed } else { Outcome::Ok },
+                                    now,
+                                );
+                                if !dead {
+                                    break;
+                                }
+                            }
+                        }
+                        barrier.wait();
+                    }
+                    attempts
+                })
+            };
+            (0..4)
+                .map(worker)
+                .collect::<Vec<_>>()
+                .into_iter()
+                .map(|thread| thread.join().unwrap())
+                .sum()
+        });
+        // Before the first failure is known several workers may be on their way to the peer at once.
+        assert!((300..=303).contains(&attempts), "{attempts}");
+    }
+
+    #[test]
+    fn a_killed_worker_gives_its_places_back() {
+        let shm = Shm::private().unwrap();
+        let limited = ServerLine {
+            max_conns: 4,
+            ..server(1, 1)
+        };
+        let group = Upstream {
+            zone: Some("z".to_owned()),
+            ..upstream(Balancer::RoundRobin, vec![limited])
+        };
+        let (dead, alive) = (shm.scoreboard().claim(1, 0), shm.scoreboard().claim(1, 1));
+        let mut its = Groups::new(std::slice::from_ref(&group), &shm, dead, 1);
+        let mut ours = Groups::new(&[group], &shm, alive, 2);
+        let held = pick(&mut ours, 1).unwrap();
+        while pick(&mut its, 1).is_some() {}
+        assert_eq!((ours.in_flight(held), pick(&mut ours, 1)), (4, None));
+        shm.reap(dead);
+        assert_eq!(ours.in_flight(held), 1);
+        assert_eq!((0..9).filter(|_| pick(&mut ours, 1).is_some()).count(), 3);
+    }
+
+    #[test]
+    fn without_a_zone_nothing_is_shared() {
+        let shm = Shm::private().unwrap();
+        let group = upstream(Balancer::RoundRobin, vec![server(1, 1), server(2, 1)]);
+        let mut first = Groups::new(
+            std::slice::from_ref(&group),
+            &shm,
+            shm.scoreboard().claim(1, 0),
+            1,
+        );
+        let mut second = Groups::new(&[group], &shm, shm.scoreboard().claim(1, 1), 2);
+        assert_eq!(letter(pick(&mut first, 1).unwrap()), 'a');
+        assert_eq!(letter(pick(&mut second, 1).unwrap()), 'a');
+        assert_eq!(shm.peers().used(), 0);
+    }
+
+    #[test]
+    fn the_same_server_twice_is_two_peers() {
+        let shm = Shm::private().unwrap();
+        let twice = vec![
+            ServerLine {
+                max_conns: 1,
+                ..server(1, 1)
+            };
+            2
+        ];
+        let group = Upstream {
+            zone: Some("z".to_owned()),
+            ..upstream(Balancer::RoundRobin, twice)
+        };
+        let mut groups = Groups::new(&[group], &shm, shm.scoreboard().claim(1, 0), 1);
+        assert_eq!((0..5).filter(|_| pick(&mut groups, 1).is_some()).count(), 2);
+    }
+
+    #[test]
+    fn names_and_addresses() {
+        let unix = ServerLine {
+            addresses: vec![PeerAddress::Unix("/tmp/x.sock".into())],
+            ..server(1, 1)
+        };
+        let six = ServerLine {
+            addresses: vec![PeerAddress::Inet(([0, 0, 0, 0, 0, 0, 0, 1], 80).into())],
+            ..server(1, 1)
+        };
+        let mut groups = groups(upstream(Balancer::RoundRobin, vec![unix, six]));
+        let (first, second) = (pick(&mut groups, 1).unwrap(), pick(&mut groups, 1).unwrap());
+        assert_eq!(
+            (groups.name(first), groups.name(second)),
+            ("unix:/tmp/x.sock", "[::1]:80")
+        );
+        assert_eq!(
+            groups.address(first),
+            Some(&PeerAddress::Unix("/tmp/x.sock".into()))
+        );
+    }
+
+    #[test]
+    fn groups_of_more_than_sixty_four_peers() {
+        let mut groups = groups(upstream(
+            Balancer::RoundRobin,
+            (1..=200).map(|port| server(port, 1)).collect(),
+        ));
+        let mut tried = Tried::new();
+        for _ in 0..200 {
+            groups.pick(U, &at(1), &mut tried).unwrap();
+        }
+        assert_eq!(groups.pick(U, &at(1), &mut tried), Err(NoPeer::Failed));
+    }
+}

@@ -180,3 +180,242 @@ fn decimal(mut number: u32, buffer: &mut [u8; 10]) -> &[u8] {
     }
     buffer.get(start..).unwrap_or_default()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::{U, at, groups, hash, letter, server, upstream};
+    use crate::{Groups, Outcome, PickQuery};
+    use kp_config::model::{Balancer, PeerAddress, ServerLine};
+
+    /// The ports and weights the expected answers were taken from nginx 1.31.3 with.
+    fn three(balancer: Balancer, second_down: bool) -> Groups {
+        let second = ServerLine {
+            down: second_down,
+            ..server(19812, 3)
+        };
+        groups(upstream(
+            balancer,
+            vec![server(19811, 1), second, server(19813, 1)],
+        ))
+    }
+
+    fn by_key(consistent: bool, second_down: bool) -> String {
+        let mut groups = three(hash(consistent), second_down);
+        let pick = |number: u32| {
+            let key = format!("key{number}");
+            let query = PickQuery {
+                hash_key: key.as_bytes(),
+                ..at(1)
+            };
+            letter(groups.pick(U, &query, &mut Tried::new()).unwrap())
+        };
+        (0..64).map(pick).collect()
+    }
+
+    fn by_address(addresses: impl Iterator<Item = IpAddr>, second_down: bool) -> String {
+        let mut groups = three(Balancer::IpHash, second_down);
+        let pick = |address| {
+            let query = PickQuery {
+                client: Some(address),
+                ..at(1)
+            };
+            letter(groups.pick(U, &query, &mut Tried::new()).unwrap())
+        };
+        addresses.map(pick).collect()
+    }
+
+    #[test]
+    fn ip_hash_is_nginxs() {
+        let v4 = || {
+            (0..48u32).map(|i| {
+                IpAddr::from([
+                    (i * 37 % 223 + 1) as u8,
+                    (i * 91 % 256) as u8,
+                    (i * 53 % 256) as u8,
+                    i as u8,
+                ])
+            })
+        };
+        let v6 = || {
+            (0..24u32).map(|i| {
+                IpAddr::from([
+                    0x2001,
+                    0xdb8,
+                    0,
+                    0,
+                    0,
+                    0,
+                    i as u16,
+                    (i * 7919 % 65536) as u16,
+                ])
+            })
+        };
+        assert_eq!(
+            by_address(v4(), false),
+            "bcbabbbbbbbabbcbcbacbbacbcbabcbbcbcbbcbbabcabbbc"
+        );
+        assert_eq!(by_address(v6(), false), "ccbcbcbcbabababaacbcbcbc");
+        assert_eq!(
+            by_address(v4(), true),
+            "ccaaccaacaaacaccccacacaccccaaccccaccaccaaacaacac"
+        );
+        assert_eq!(by_address(v6(), true), "ccccccacaaaaaacaacccccac");
+    }
+
+    #[test]
+    fn hash_is_nginxs() {
+        assert_eq!(
+            by_key(false, false),
+            "bbbbbbbbbcbccaabbcbbccbcbbbacbabbabacbbbbbbcabbbbbbcabbaacabbbba"
+        );
+        assert_eq!(
+            by_key(false, true),
+            "ccacacaaacaccaaaccccccaccacaccacaaaacaacacacaaaacaccaaaaacacacaa"
+        );
+    }
+
+    #[test]
+    fn consistent_hash_is_nginxs() {
+        assert_eq!(
+            by_key(true, false),
+            "babcabcbabcbccbbabcbacabbbbbbbbbbabcbbaabbbbaabcbbcbacabbbbaabbb"
+        );
+        assert_eq!(
+            by_key(true, true),
+            "aaacacccaccccccaaaccacacacacccacaaacaaaaccccaaccacccacaaccaaaaaa"
+        );
+    }
+
+    #[test]
+    fn an_empty_key_means_round_robin() {
+        for consistent in [false, true] {
+            let mut groups = three(hash(consistent), false);
+            let picks: String = (0..5)
+                .map(|_| letter(groups.pick(U, &at(1), &mut Tried::new()).unwrap()))
+                .collect();
+            assert_eq!(picks, "babcb");
+        }
+    }
+
+    #[test]
+    fn a_retry_goes_to_another_peer_until_none_is_left() {
+        let random = [
+            Balancer::Random { two: false },
+            Balancer::Random { two: true },
+        ];
+        for balancer in [hash(false), hash(true), Balancer::IpHash]
+            .into_iter()
+            .chain(random)
+        {
+            let mut groups = three(balancer.clone(), false);
+            let query = PickQuery {
+                hash_key: b"key",
+                client: Some([192, 0, 2, 1].into()),
+                now_ms: 1,
+            };
+            let mut tried = Tried::new();
+            let mut picks: Vec<char> = (0..3)
+                .map(|_| letter(groups.pick(U, &query, &mut tried).unwrap()))
+                .collect();
+            picks.sort_unstable();
+            assert_eq!(picks, ['a', 'b', 'c'], "{balancer:?}");
+            assert!(groups.pick(U, &query, &mut tried).is_err(), "{balancer:?}");
+        }
+    }
+
+    #[test]
+    fn a_forgiven_pick_is_made_again() {
+        for balancer in [hash(false), hash(true), Balancer::IpHash] {
+            for number in 0..50u8 {
+                let mut groups = three(balancer.clone(), false);
+                let key = [number];
+                let query = PickQuery {
+                    hash_key: &key,
+                    client: Some([number, 2, 3, 4].into()),
+                    now_ms: 1,
+                };
+                let mut tried = Tried::new();
+                let peer = groups.pick(U, &query, &mut tried).unwrap();
+                groups.finished(peer, Outcome::NotCounted, 1);
+                tried.forgive(peer);
+                assert_eq!(groups.pick(U, &query, &mut tried), Ok(peer), "{balancer:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn addresses_of_one_name_take_turns_on_the_ring() {
+        let address = |port: u16| PeerAddress::Inet(([127, 0, 0, 1], port).into());
+        let name = ServerLine {
+            name: "app:80".to_owned(),
+            addresses: vec![address(1), address(2)],
+            ..server(1, 1)
+        };
+        let mut groups = groups(upstream(hash(true), vec![name, server(3, 1)]));
+        let mut pick = |key: &[u8]| {
+            letter(
+                groups
+                    .pick(
+                        U,
+                        &PickQuery {
+                            hash_key: key,
+                            ..at(1)
+                        },
+                        &mut Tried::new(),
+                    )
+                    .unwrap(),
+            )
+        };
+        let key = (0..100u8)
+            .map(|n| [n])
+            .find(|key| pick(key) != 'c')
+            .unwrap();
+        let picks: String = (0..6).map(|_| pick(&key)).collect();
+        assert!(picks == "ababab" || picks == "bababa", "{picks}");
+    }
+
+    #[test]
+    fn chance_follows_the_weights() {
+        for two in [false, true] {
+            let mut groups = three(Balancer::Random { two }, false);
+            let mut counts = [0u32; 3];
+            for _ in 0..10_000 {
+                let peer = groups.pick(U, &at(1), &mut Tried::new()).unwrap();
+                counts[peer.index()] += 1;
+                if !two {
+                    groups.finished(peer, Outcome::Ok, 1);
+                }
+            }
+            // With `two` everything is held, so that the loads settle at the weights.
+            let near = |count: u32, fair: u32| count.abs_diff(fair) < 250;
+            assert!(
+                near(counts[0], 2000) && near(counts[1], 6000) && near(counts[2], 2000),
+                "{two} {counts:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn random_two_leaves_a_busy_peer_alone() {
+        let mut groups = groups(upstream(
+            Balancer::Random { two: true },
+            vec![server(1, 1), server(2, 1)],
+        ));
+        let held: Vec<_> = (0..10)
+            .map(|_| groups.pick(U, &at(1), &mut Tried::new()).unwrap())
+            .collect();
+        let first = held.iter().filter(|peer| letter(**peer) == 'a').count();
+        assert_eq!(
+            first, 5,
+            "two peers, both drawn each time: the less busy one is used"
+        );
+    }
+
+    #[test]
+    fn numbers_are_written_in_decimal() {
+        for number in [0, 7, 10, 4_294_967_295] {
+            assert_eq!(decimal(number, &mut [0; 10]), number.to_string().as_bytes());
+        }
+    }
+}

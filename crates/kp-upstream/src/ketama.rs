@@ -75,3 +75,80 @@ fn base_of(name: &str) -> crc32fast::Hasher {
     crc.update(port.as_bytes());
     crc
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// CRC-32 bit by bit.
+    fn crc(bytes: &[u8]) -> u32 {
+        let mut register = u32::MAX;
+        for byte in bytes {
+            register ^= u32::from(*byte);
+            for _ in 0..8 {
+                register = (register >> 1) ^ if register & 1 == 1 { 0xedb8_8320 } else { 0 };
+            }
+        }
+        !register
+    }
+
+    fn slow(servers: &[(&str, &str, u64)]) -> Vec<(u32, u32)> {
+        let mut points: Vec<(u32, u32)> = Vec::new();
+        for (number, (host, port, weight)) in servers.iter().enumerate() {
+            let mut previous = [0; 4];
+            for _ in 0..weight * 160 {
+                let point = crc(&[host.as_bytes(), b"\0", port.as_bytes(), &previous].concat());
+                previous = point.to_le_bytes();
+                if points.iter().all(|(known, _)| *known != point) {
+                    points.push((point, number as u32));
+                }
+            }
+        }
+        points.sort_unstable();
+        points
+    }
+
+    #[test]
+    fn points_are_those_of_a_slow_ring() {
+        let ring = Ring::new(&[
+            ("10.0.0.1:8080", 1),
+            ("[::1]:81", 3),
+            ("unix:/run/a:1", 1),
+            ("app", 2),
+            ("UNIX:x", 1),
+        ]);
+        let expected = slow(&[
+            ("10.0.0.1", "8080", 1),
+            ("[::1]", "81", 3),
+            ("/run/a:1", "", 1),
+            ("app", "", 2),
+            ("x", "", 1),
+        ]);
+        assert_eq!(ring.points, expected);
+        assert_eq!(ring.points.len(), 8 * 160);
+    }
+
+    #[test]
+    fn the_ring_closes() {
+        let ring = Ring::new(&[("a:1", 1), ("b:1", 1)]);
+        let (first, last) = (ring.points[0], ring.points[319]);
+        assert_eq!(
+            (ring.find(0), ring.find(first.0), ring.find(first.0 + 1)),
+            (0, 0, 1)
+        );
+        assert_eq!((ring.find(last.0), ring.find(u32::MAX)), (319, 320));
+        assert_eq!((ring.server(320), ring.server(319)), (first.1, last.1));
+        assert_eq!(
+            ring.server(u32::MAX),
+            ring.points[u32::MAX as usize % 320].1
+        );
+    }
+
+    #[test]
+    fn huge_weights_are_scaled_down() {
+        let ring = Ring::new(&[("a:1", 1_000_000), ("b:1", 3_000_000), ("c:1", 1)]);
+        assert!(ring.points.len() <= POINTS_MAX as usize + 160);
+        let count = |number| ring.points.iter().filter(|point| point.1 == number).count();
+        assert!(count(2) >= 150 && count(1) > 2 * count(0) && count(1) < 4 * count(0));
+    }
+}

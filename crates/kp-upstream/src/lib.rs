@@ -4,6 +4,8 @@
 //! other process where the group has a `zone`, private otherwise. One code path serves both. Time is an argument.
 
 mod balance;
+#[cfg(test)]
+mod fixture;
 mod groups;
 mod hash;
 mod ketama;

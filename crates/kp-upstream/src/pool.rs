@@ -355,3 +355,240 @@ impl GroupPool {
         self.len -= 1;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::{U, server, upstream};
+    use kp_config::model::Balancer;
+    use proptest::prelude::*;
+
+    fn settings(connections: u32) -> Keepalive {
+        Keepalive {
+            connections,
+            local: false,
+            requests: 1000,
+            time: Duration::from_secs(3600),
+            timeout: Duration::from_secs(60),
+        }
+    }
+
+    fn pool(keepalive: Keepalive) -> Pool {
+        Pool::new(&[Upstream {
+            keepalive: Some(keepalive),
+            ..upstream(Balancer::RoundRobin, vec![server(1, 1)])
+        }])
+    }
+
+    fn peer(index: usize) -> PeerId {
+        PeerId::new(U, index)
+    }
+
+    fn idle(index: usize, handle: u64) -> Idle {
+        Idle {
+            peer: peer(index),
+            location: LocationId(0),
+            handle,
+            requests: 1,
+            opened_ms: 0,
+            keep_alive_timeout_s: None,
+        }
+    }
+
+    fn ticket(put: Put) -> Ticket {
+        match put {
+            Put::Kept { ticket, .. } => ticket,
+            Put::Refused => panic!("refused"),
+        }
+    }
+
+    fn evicted(put: Put) -> Option<u64> {
+        match put {
+            Put::Kept { evicted, .. } => evicted,
+            Put::Refused => panic!("refused"),
+        }
+    }
+
+    #[test]
+    fn the_latest_is_reused_and_the_oldest_evicted() {
+        let mut pool = pool(settings(3));
+        for handle in [1, 2, 3] {
+            assert_eq!(
+                evicted(pool.put(&idle(handle as usize % 2, handle), 0)),
+                None
+            );
+        }
+        assert_eq!(pool.take(peer(1), LocationId(5), 0), Some(3));
+        assert_eq!(evicted(pool.put(&idle(1, 3), 0)), None);
+        assert_eq!(evicted(pool.put(&idle(0, 4), 0)), Some(1));
+        assert_eq!(evicted(pool.put(&idle(0, 5), 0)), Some(2));
+        assert_eq!(pool.len(), 3);
+        assert_eq!(pool.take(peer(0), LocationId(0), 0), Some(5));
+        assert_eq!(pool.take(peer(0), LocationId(0), 0), Some(4));
+        assert_eq!(pool.take(peer(0), LocationId(0), 0), None);
+    }
+
+    #[test]
+    fn local_connections_stay_with_their_location() {
+        let mut pool = pool(Keepalive {
+            local: true,
+            ..settings(8)
+        });
+        pool.put(
+            &Idle {
+                location: LocationId(1),
+                ..idle(0, 1)
+            },
+            0,
+        );
+        pool.put(
+            &Idle {
+                location: LocationId(2),
+                ..idle(0, 2)
+            },
+            0,
+        );
+        assert_eq!(pool.take(peer(0), LocationId(3), 0), None);
+        assert_eq!(pool.take(peer(0), LocationId(1), 0), Some(1));
+        assert_eq!(pool.take(peer(0), LocationId(1), 0), None);
+        assert_eq!(pool.take(peer(0), LocationId(2), 0), Some(2));
+    }
+
+    #[test]
+    fn removal_is_by_ticket_and_handle() {
+        let mut pool = pool(settings(4));
+        let (first, second) = (
+            ticket(pool.put(&idle(0, 1), 0)),
+            ticket(pool.put(&idle(0, 2), 0)),
+        );
+        assert!(!pool.remove(peer(0), first, 2));
+        assert!(pool.remove(peer(0), first, 1) && !pool.remove(peer(0), first, 1));
+        let third = ticket(pool.put(&idle(0, 3), 0));
+        assert_eq!(third, first, "places are used again");
+        assert!(
+            !pool.remove(peer(0), first, 1),
+            "a name of the past removes nothing"
+        );
+        assert!(pool.remove(peer(0), second, 2));
+        assert_eq!(pool.take(peer(0), LocationId(0), 0), Some(3));
+    }
+
+    #[test]
+    fn limits_are_kept() {
+        let mut pool = pool(settings(4));
+        assert_eq!(
+            pool.put(
+                &Idle {
+                    requests: 1000,
+                    ..idle(0, 1)
+                },
+                0
+            ),
+            Put::Refused
+        );
+        assert!(matches!(
+            pool.put(
+                &Idle {
+                    requests: 999,
+                    ..idle(0, 1)
+                },
+                0
+            ),
+            Put::Kept {
+                deadline_ms: 60_000,
+                ..
+            }
+        ));
+        assert!(matches!(pool.put(&idle(0, 2), 3_600_000), Put::Kept { .. }));
+        assert_eq!(pool.put(&idle(0, 3), 3_600_001), Put::Refused);
+    }
+
+    #[test]
+    fn reuse_stops_a_second_before_the_upstreams_timeout() {
+        let mut pool = pool(settings(4));
+        let with = |seconds| Idle {
+            keep_alive_timeout_s: Some(seconds),
+            ..idle(0, 1)
+        };
+        assert_eq!(pool.put(&with(0), 0), Put::Refused);
+        assert_eq!(pool.put(&with(1), 0), Put::Refused);
+        assert!(matches!(
+            pool.put(&with(5), 0),
+            Put::Kept {
+                deadline_ms: 4000,
+                ..
+            }
+        ));
+        assert_eq!(pool.take(peer(0), LocationId(0), 4000), None);
+        assert_eq!(pool.take(peer(0), LocationId(0), 3999), Some(1));
+        assert!(matches!(
+            pool.put(&with(3600), 0),
+            Put::Kept {
+                deadline_ms: 60_000,
+                ..
+            }
+        ));
+    }
+
+    #[test]
+    fn groups_without_keepalive_keep_nothing() {
+        for keepalive in [None, Some(settings(0))] {
+            let mut pool = Pool::new(&[Upstream {
+                keepalive,
+                ..upstream(Balancer::RoundRobin, vec![server(1, 1)])
+            }]);
+            assert!(!pool.is_kept(peer(0)));
+            assert_eq!(pool.put(&idle(0, 1), 0), Put::Refused);
+            assert_eq!(pool.take(peer(0), LocationId(0), 0), None);
+        }
+    }
+
+    #[test]
+    fn draining_empties_it() {
+        let mut pool = pool(settings(8));
+        for handle in 0..5 {
+            pool.put(&idle(handle as usize, handle), 0);
+        }
+        pool.take(peer(2), LocationId(0), 0);
+        assert_eq!((pool.drain(), pool.is_empty()), (vec![0, 1, 3, 4], true));
+        assert_eq!(pool.take(peer(0), LocationId(0), 0), None);
+        pool.put(&idle(0, 9), 0);
+        assert_eq!(pool.take(peer(0), LocationId(0), 0), Some(9));
+    }
+
+    proptest! {
+        #[test]
+        fn it_behaves_like_a_list(
+            connections in 1..6u32,
+            local in any::<bool>(),
+            steps in prop::collection::vec((0..3u8, 0..3usize, 0..3u32, 0..8usize), 1..300),
+        ) {
+            let mut pool = pool(Keepalive { local, ..settings(connections) });
+            let mut list: Vec<(usize, u32, u64, Ticket)> = Vec::new();
+            for (number, (step, index, location, which)) in steps.into_iter().enumerate() {
+                let key = LocationId(location);
+                match step {
+                    0 => {
+                        let handle = number as u64;
+                        let put = pool.put(&Idle { location: key, ..idle(index, handle) }, 0);
+                        let oldest = (list.len() == connections as usize).then(|| list.remove(0).2);
+                        prop_assert_eq!(evicted(put), oldest);
+                        list.push((index, location, handle, ticket(put)));
+                    }
+                    1 => {
+                        let fits = |entry: &(usize, u32, u64, Ticket)| entry.0 == index && (!local || entry.1 == location);
+                        let expected = list.iter().rposition(fits).map(|at| list.remove(at).2);
+                        prop_assert_eq!(pool.take(peer(index), key, 0), expected);
+                    }
+                    _ if which < list.len() => {
+                        let (index, _, handle, ticket) = list.remove(which);
+                        prop_assert!(pool.remove(peer(index), ticket, handle));
+                    }
+                    _ => {}
+                }
+                prop_assert_eq!(pool.len(), list.len());
+            }
+            prop_assert!(pool.groups[0].as_ref().is_some_and(|group| group.entries.len() <= connections as usize));
+        }
+    }
+}

@@ -102,3 +102,173 @@ fn is_listed(failure: Failure, policy: &NextUpstream) -> bool {
         Failure::Status(_) => false,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GET: Situation = Situation {
+        non_idempotent: false,
+        request_sent: true,
+        replayable: true,
+        tries_left: 1,
+        elapsed: Duration::ZERO,
+        timeout: Duration::ZERO,
+    };
+    const POST: Situation = Situation {
+        non_idempotent: true,
+        ..GET
+    };
+
+    fn default() -> NextUpstream {
+        NextUpstream {
+            error: true,
+            timeout: true,
+            ..NextUpstream::default()
+        }
+    }
+
+    #[test]
+    fn only_listed_failures_are_retried() {
+        let statuses = [403, 404, 429, 500, 502, 503, 504];
+        let all: Vec<Failure> = [Failure::Error, Failure::Timeout, Failure::InvalidHeader]
+            .into_iter()
+            .chain(statuses.map(Failure::Status))
+            .collect();
+        for listed in &all {
+            let mut policy = NextUpstream::default();
+            match listed {
+                Failure::Error => policy.error = true,
+                Failure::Timeout => policy.timeout = true,
+                Failure::InvalidHeader => policy.invalid_header = true,
+                Failure::Status(403) => policy.http_403 = true,
+                Failure::Status(404) => policy.http_404 = true,
+                Failure::Status(429) => policy.http_429 = true,
+                Failure::Status(500) => policy.http_500 = true,
+                Failure::Status(502) => policy.http_502 = true,
+                Failure::Status(503) => policy.http_503 = true,
+                _ => policy.http_504 = true,
+            }
+            for failure in &all {
+                assert_eq!(
+                    may_retry(*failure, &policy, &GET),
+                    failure == listed,
+                    "{failure:?} with {listed:?}"
+                );
+            }
+            assert!(!may_retry(
+                *listed,
+                &NextUpstream {
+                    off: true,
+                    ..policy
+                },
+                &GET
+            ));
+        }
+        assert!(!may_retry(Failure::Status(200), &default(), &GET));
+        assert!(!may_retry(Failure::NoLivePeer, &default(), &GET));
+    }
+
+    #[test]
+    fn a_request_that_may_have_been_acted_upon_is_not_repeated() {
+        let unsent = Situation {
+            request_sent: false,
+            ..POST
+        };
+        let willing = NextUpstream {
+            non_idempotent: true,
+            ..default()
+        };
+        for failure in [Failure::Error, Failure::Timeout, Failure::Stale] {
+            assert!(!may_retry(failure, &default(), &POST));
+            assert!(may_retry(failure, &default(), &unsent));
+            assert!(may_retry(failure, &willing, &POST));
+        }
+    }
+
+    #[test]
+    fn a_body_that_is_gone_cannot_be_repeated() {
+        let streamed = Situation {
+            replayable: false,
+            ..GET
+        };
+        assert!(!may_retry(Failure::Error, &default(), &streamed));
+        assert!(!may_retry(Failure::Stale, &default(), &streamed));
+        assert!(may_retry(
+            Failure::Error,
+            &default(),
+            &Situation {
+                request_sent: false,
+                ..streamed
+            }
+        ));
+    }
+
+    #[test]
+    fn tries_and_time_are_limited() {
+        assert!(!may_retry(
+            Failure::Error,
+            &default(),
+            &Situation {
+                tries_left: 0,
+                ..GET
+            }
+        ));
+        let timed = |elapsed| Situation {
+            elapsed: Duration::from_millis(elapsed),
+            timeout: Duration::from_secs(1),
+            ..GET
+        };
+        assert!(may_retry(Failure::Error, &default(), &timed(999)));
+        assert!(!may_retry(Failure::Error, &default(), &timed(1000)));
+        assert!(!may_retry(Failure::Stale, &default(), &timed(1000)));
+        assert_eq!((tries(3, 0), tries(3, 2), tries(3, 9)), (3, 2, 3));
+    }
+
+    #[test]
+    fn a_stale_connection_is_free_but_not_under_off() {
+        let last = Situation {
+            tries_left: 0,
+            ..GET
+        };
+        assert!(may_retry(Failure::Stale, &NextUpstream::default(), &last));
+        assert!(!may_retry(
+            Failure::Stale,
+            &NextUpstream {
+                off: true,
+                ..NextUpstream::default()
+            },
+            &last
+        ));
+    }
+
+    #[test]
+    fn what_counts_against_a_peer() {
+        for (failure, retried, expected) in [
+            (Failure::Error, false, Outcome::Failed),
+            (Failure::Timeout, false, Outcome::Failed),
+            (Failure::InvalidHeader, false, Outcome::Failed),
+            (Failure::Status(500), true, Outcome::Failed),
+            (Failure::Status(500), false, Outcome::Ok),
+            (Failure::Status(404), true, Outcome::Ok),
+            (Failure::Status(403), true, Outcome::Ok),
+            (Failure::Stale, true, Outcome::NotCounted),
+        ] {
+            assert_eq!(outcome(failure, retried), expected, "{failure:?} {retried}");
+        }
+    }
+
+    #[test]
+    fn methods() {
+        assert!(
+            [&b"POST"[..], b"LOCK", b"PATCH"]
+                .iter()
+                .all(|method| is_non_idempotent(method))
+        );
+        assert!(
+            ![&b"GET"[..], b"PUT", b"DELETE", b"post"]
+                .iter()
+                .any(|method| is_non_idempotent(method))
+        );
+    }
+}
