@@ -15,6 +15,9 @@ pub mod span;
 pub mod suggest;
 pub mod syntax;
 pub mod template;
+#[cfg(test)]
+mod testing;
+mod yaml;
 
 pub use diagnostic::{Diagnostic, Severity};
 pub use dump::dump;
