@@ -567,13 +567,7 @@ mod tests {
             ("", ""),
         ];
         for (text, expected) in cases {
-            let complete =
-                text.matches('{').count() == text.matches('}').count() || text.contains("${");
-            let reading = nginx(if complete {
-                text.to_owned()
-            } else {
-                format!("{text}}}")
-            });
+            let reading = nginx(text);
             assert_eq!(findings(&reading), [""; 0], "{text}");
             assert_eq!(tree(&reading.directives), expected, "{text}");
         }

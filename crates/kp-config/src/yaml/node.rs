@@ -4,6 +4,8 @@
 //! text as written (`1.10` stays `1.10`); what they mean is decided by their directive.
 
 use crate::diagnostic::Diagnostic;
+use crate::nginx::lexer::Places;
+use crate::nginx::parser::TextPlaces;
 use crate::span::{FileId, Span};
 use crate::yaml::places;
 use saphyr_parser::{Event, Marker, Parser, ScalarStyle, ScanError};
@@ -79,6 +81,9 @@ impl Scalar {
 
 /// The root of a document, or why there is none. An empty document has none either.
 pub(crate) fn read(file: FileId, text: &str) -> Result<Option<Rc<Node>>, Diagnostic> {
+    if let Some(problem) = unprintable(file, text) {
+        return Err(problem);
+    }
     let mut builder = Builder {
         file,
         text,
@@ -95,6 +100,24 @@ pub(crate) fn read(file: FileId, text: &str) -> Result<Option<Rc<Node>>, Diagnos
         builder.event(event, span.start)?;
     }
     Ok(builder.root)
+}
+
+fn too_deep(span: Span) -> Diagnostic {
+    Diagnostic::error(span, "YAML values are nested too deep")
+}
+
+/// YAML has no control characters (YAML 1.2 §5.1), and the parser takes a NUL for the end.
+fn unprintable(file: FileId, text: &str) -> Option<Diagnostic> {
+    let allowed = |character: char| matches!(character, '\t' | '\r' | '\n' | '\u{85}');
+    let (at, character) = text
+        .char_indices()
+        .find(|(_, character)| character.is_control() && !allowed(*character))?;
+    let span = TextPlaces::new(file, text).span(at, at);
+    let message = format!(
+        "unexpected control character U+{:04X}",
+        u32::from(character)
+    );
+    Some(Diagnostic::error(span, message))
 }
 
 struct Builder<'a> {
@@ -186,7 +209,7 @@ impl Builder<'_> {
 
     fn start(&mut self, span: Span, anchor: usize, is_map: bool) -> Result<(), Diagnostic> {
         if self.open.len() as u32 >= DEPTH_MAX {
-            return Err(Diagnostic::error(span, "YAML values are nested too deep"));
+            return Err(too_deep(span));
         }
         self.open.push(Open {
             span,
@@ -242,7 +265,7 @@ impl Builder<'_> {
             ));
         }
         if self.open.len() as u32 + node.depth > DEPTH_MAX {
-            return Err(Diagnostic::error(span, "YAML values are nested too deep"));
+            return Err(too_deep(span));
         }
         self.add(node);
         Ok(())
@@ -286,7 +309,7 @@ impl Builder<'_> {
 
     fn syntax_error(&self, error: &ScanError) -> Diagnostic {
         let info = error.info();
-        let mut span = self.place(*error.marker());
+        let span = self.place(*error.marker());
         let hint = if info.contains("tab") {
             Some("indent with spaces".to_owned())
         } else if info.contains("unknown anchor") {
@@ -307,7 +330,9 @@ impl Builder<'_> {
         } else {
             None
         };
-        span.length = 1;
+        if info.contains("recursion limit") {
+            return too_deep(span);
+        }
         Diagnostic {
             hint,
             ..Diagnostic::error(span, format!("YAML syntax: {info}"))
