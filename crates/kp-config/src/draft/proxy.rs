@@ -14,7 +14,6 @@ use crate::template::{Pattern, Template};
 pub(crate) struct SetHeaderDraft {
     pub(crate) name: String,
     pub(crate) value: Template,
-    pub(crate) span: Span,
 }
 
 /// One `proxy_redirect`; `off` is an empty list.
@@ -41,16 +40,8 @@ impl Reader<'_> {
             return;
         };
         if named {
-            let span = directive.at;
-            Self::push(
-                slot,
-                SetHeaderDraft {
-                    name: name.text.clone(),
-                    value,
-                    span,
-                },
-                span,
-            );
+            let name = name.text.clone();
+            Self::push(slot, SetHeaderDraft { name, value }, directive.at);
         }
     }
 

@@ -143,3 +143,6 @@ fn tidy(mut diagnostics: Vec<Diagnostic>) -> Vec<Diagnostic> {
     diagnostics.dedup_by(|one, other| place(one) == place(other) && one.message == other.message);
     diagnostics
 }
+
+#[cfg(test)]
+mod tests;
