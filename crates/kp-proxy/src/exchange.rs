@@ -111,6 +111,8 @@ pub struct Response {
     pub upstream_trailers: Vec<u8>,
     /// The head as encoded for the client, kept only where a `$sent_http_*` variable is used (the compiled program knows).
     pub sent_head: Vec<u8>,
+    /// Fields of an upstream's head that survive its `X-Accel-Redirect` (`Name: value\r\n`…); they join the final head.
+    pub carried: Vec<u8>,
     /// The trailers as sent.
     pub sent_trailers: Vec<u8>,
 }

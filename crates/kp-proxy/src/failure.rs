@@ -5,7 +5,9 @@
 //! of the error log. Does not decide whether a retry is possible at this moment (tries, time, idempotency, the body):
 //! that is `kp_upstream`'s and `step`'s, with [`Failure::retry`] as the input.
 
-use kp_config::model::{Level, NextUpstream};
+use kp_config::model::Level;
+use kp_http::{HeadCause, HeadError};
+use kp_upstream::{Outcome, retry};
 
 /// A failure: what happened, and while doing what.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -129,32 +131,6 @@ pub enum Cause {
     Shutdown,
 }
 
-/// Whether another peer may be tried, and on what condition.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Retry {
-    /// Never.
-    No,
-    /// Unless `proxy_next_upstream` is off, and without using up a try: the peer never saw a working connection.
-    Free,
-    /// If `error` is listed.
-    Error,
-    /// If `timeout` is listed.
-    Timeout,
-    /// If `invalid_header` is listed.
-    InvalidHeader,
-    /// If this status is listed.
-    Status(u16),
-}
-
-/// What it says about the peer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PeerMark {
-    /// Nothing.
-    None,
-    /// It counts against the peer (`max_fails`).
-    Failed,
-}
-
 /// What becomes of the client connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum After {
@@ -259,17 +235,22 @@ impl Failure {
         }
     }
 
-    /// Whether another peer may be tried.
-    pub fn retry(&self) -> Retry {
+    /// What the rules of `proxy_next_upstream` are asked with; `None`: another peer is never tried.
+    pub fn retry(&self) -> Option<retry::Failure> {
         match self.cause {
-            Cause::StaleConnection => Retry::Free,
+            Cause::StaleConnection => Some(retry::Failure::Stale),
+            Cause::NoLivePeer => Some(retry::Failure::NoLivePeer),
             Cause::ConnectFailed(_)
             | Cause::SendFailed(_)
             | Cause::UpstreamClosed
-            | Cause::UpstreamReset(_) => Retry::Error,
-            Cause::ConnectTimeout | Cause::SendTimeout | Cause::UpstreamTimeout => Retry::Timeout,
-            Cause::UpstreamInvalidHead | Cause::UpstreamHeadTooLarge => Retry::InvalidHeader,
-            Cause::UpstreamStatus(status) => Retry::Status(status),
+            | Cause::UpstreamReset(_) => Some(retry::Failure::Error),
+            Cause::ConnectTimeout | Cause::SendTimeout | Cause::UpstreamTimeout => {
+                Some(retry::Failure::Timeout)
+            }
+            Cause::UpstreamInvalidHead | Cause::UpstreamHeadTooLarge => {
+                Some(retry::Failure::InvalidHeader)
+            }
+            Cause::UpstreamStatus(status) => Some(retry::Failure::Status(status)),
             Cause::BadRequest
             | Cause::BadVersion
             | Cause::UnknownCoding
@@ -283,7 +264,6 @@ impl Failure {
             | Cause::ClientSendTimeout
             | Cause::ClientGone
             | Cause::Loop
-            | Cause::NoLivePeer
             | Cause::BodyTruncated
             | Cause::BodyReset(_)
             | Cause::BodyTimeout
@@ -294,50 +274,17 @@ impl Failure {
             | Cause::RedirectCycle
             | Cause::Overload
             | Cause::Internal
-            | Cause::Shutdown => Retry::No,
+            | Cause::Shutdown => None,
         }
     }
 
-    /// What it says about the peer. As in nginx, a body that breaks off does not count, nor do 403 and 404.
-    pub fn peer_mark(&self) -> PeerMark {
-        match self.cause {
-            Cause::ConnectFailed(_)
-            | Cause::ConnectTimeout
-            | Cause::SendFailed(_)
-            | Cause::SendTimeout
-            | Cause::UpstreamClosed
-            | Cause::UpstreamReset(_)
-            | Cause::UpstreamTimeout
-            | Cause::UpstreamInvalidHead
-            | Cause::UpstreamHeadTooLarge => PeerMark::Failed,
-            Cause::UpstreamStatus(403 | 404) => PeerMark::None,
-            Cause::UpstreamStatus(_) => PeerMark::Failed,
-            Cause::BadRequest
-            | Cause::BadVersion
-            | Cause::UnknownCoding
-            | Cause::ConnectMethod
-            | Cause::TargetTooLong
-            | Cause::HeadTooLarge
-            | Cause::BodyTooLarge(_)
-            | Cause::BadBody
-            | Cause::ClientHeadTimeout
-            | Cause::ClientBodyTimeout
-            | Cause::ClientSendTimeout
-            | Cause::ClientGone
-            | Cause::Loop
-            | Cause::NoLivePeer
-            | Cause::StaleConnection
-            | Cause::BodyTruncated
-            | Cause::BodyReset(_)
-            | Cause::BodyTimeout
-            | Cause::BodyInvalid
-            | Cause::TunnelTimeout
-            | Cause::BadTarget
-            | Cause::UnknownHost
-            | Cause::RedirectCycle
-            | Cause::Overload
-            | Cause::Internal
-            | Cause::Shutdown => PeerMark::None,
+    /// What it says about the peer that was being asked. As in nginx, a body that breaks off does not count against it:
+    /// it answered. `retried`: another attempt follows.
+    pub fn peer_mark(&self, retried: bool) -> Outcome {
+        match self.retry() {
+            Some(kind) => retry::outcome(kind, retried),
+            None if self.side() == Side::Upstream => Outcome::Ok,
+            None => Outcome::NotCounted,
         }
     }
 
@@ -468,9 +415,72 @@ impl Failure {
         }
     }
 
+    /// A request head that could not be taken; [`HeadError`]'s text is the detail for the log.
+    pub fn request_head(error: &HeadError) -> Self {
+        let phase = match error.cause() {
+            HeadCause::BadMethod
+            | HeadCause::BadRequestLine
+            | HeadCause::BadTarget
+            | HeadCause::BadVersion
+            | HeadCause::UnsupportedVersion
+            | HeadCause::TargetTooLong => Phase::RequestLine,
+            _ => Phase::RequestHead,
+        };
+        let cause = match error.status() {
+            414 => Cause::TargetTooLong,
+            431 => Cause::HeadTooLarge,
+            501 => Cause::UnknownCoding,
+            505 => Cause::BadVersion,
+            _ => Cause::BadRequest,
+        };
+        Self { phase, cause }
+    }
+
+    /// A response head that could not be taken.
+    pub fn response_head(error: &HeadError) -> Self {
+        let cause = match error.cause() {
+            HeadCause::FieldTooLarge | HeadCause::HeadTooLarge | HeadCause::TooManyFields => {
+                Cause::UpstreamHeadTooLarge
+            }
+            _ => Cause::UpstreamInvalidHead,
+        };
+        Self {
+            phase: Phase::AwaitHead,
+            cause,
+        }
+    }
+
     /// Appends the error log's sentence in nginx's words, ` while …` included; `detail` says what was wrong where the
-    /// reporter knows it (the offending field, the name that is no group), or is empty.
+    /// reporter knows it (text of a [`HeadError`], a name that is no group), or is empty.
     pub fn write_text(&self, detail: &str, out: &mut String) {
+        let noun = match self.cause {
+            Cause::BadRequest
+            | Cause::BadVersion
+            | Cause::UnknownCoding
+            | Cause::TargetTooLong
+            | Cause::HeadTooLarge => Some("client sent "),
+            Cause::UpstreamInvalidHead => Some("upstream sent "),
+            _ => None,
+        };
+        match noun {
+            // What was sent is the detail itself.
+            Some(subject) if !detail.is_empty() => {
+                out.push_str(subject);
+                out.push_str(detail);
+            }
+            _ => self.write_sentence(detail, out),
+        }
+        if let Some(errno) = self.errno() {
+            write_errno(errno, out);
+        }
+        let action = self.phase.action();
+        if !action.is_empty() {
+            out.push_str(" while ");
+            out.push_str(action);
+        }
+    }
+
+    fn write_sentence(&self, detail: &str, out: &mut String) {
         out.push_str(self.sentence());
         match self.cause {
             Cause::BodyTooLarge(Some(bytes)) => {
@@ -487,14 +497,6 @@ impl Failure {
         if !detail.is_empty() {
             out.push_str(": ");
             out.push_str(detail);
-        }
-        if let Some(errno) = self.errno() {
-            write_errno(errno, out);
-        }
-        let action = self.phase.action();
-        if !action.is_empty() {
-            out.push_str(" while ");
-            out.push_str(action);
         }
     }
 
@@ -585,30 +587,6 @@ impl Phase {
     }
 }
 
-impl Retry {
-    /// Whether `proxy_next_upstream` lists the condition. `non_idempotent` is judged elsewhere.
-    pub fn listed(self, conditions: &NextUpstream) -> bool {
-        if conditions.off {
-            return false;
-        }
-        match self {
-            Self::No => false,
-            Self::Free => true,
-            Self::Error => conditions.error,
-            Self::Timeout => conditions.timeout,
-            Self::InvalidHeader => conditions.invalid_header,
-            Self::Status(403) => conditions.http_403,
-            Self::Status(404) => conditions.http_404,
-            Self::Status(429) => conditions.http_429,
-            Self::Status(500) => conditions.http_500,
-            Self::Status(502) => conditions.http_502,
-            Self::Status(503) => conditions.http_503,
-            Self::Status(504) => conditions.http_504,
-            Self::Status(_) => false,
-        }
-    }
-}
-
 /// Appends ` (111: Connection refused)`.
 fn write_errno(errno: i32, out: &mut String) {
     out.push_str(" (");
@@ -676,153 +654,160 @@ mod tests {
     #[test]
     fn the_table() {
         use Cause::*;
-        let rows: &[(Cause, u16, Retry, PeerMark, After)] = &[
-            (BadRequest, 400, Retry::No, PeerMark::None, After::Close),
-            (BadBody, 400, Retry::No, PeerMark::None, After::Close),
-            (TargetTooLong, 414, Retry::No, PeerMark::None, After::Close),
-            (HeadTooLarge, 431, Retry::No, PeerMark::None, After::Close),
+        use retry::Failure as Next;
+        let rows: &[(Cause, u16, Option<Next>, Outcome, After)] = &[
+            (BadRequest, 400, None, Outcome::NotCounted, After::Close),
+            (BadBody, 400, None, Outcome::NotCounted, After::Close),
+            (TargetTooLong, 414, None, Outcome::NotCounted, After::Close),
+            (HeadTooLarge, 431, None, Outcome::NotCounted, After::Close),
             (
                 BodyTooLarge(None),
                 413,
-                Retry::No,
-                PeerMark::None,
+                None,
+                Outcome::NotCounted,
                 After::Close,
             ),
-            (BadVersion, 505, Retry::No, PeerMark::None, After::Close),
-            (UnknownCoding, 501, Retry::No, PeerMark::None, After::Close),
-            (ConnectMethod, 405, Retry::No, PeerMark::None, After::Close),
+            (BadVersion, 505, None, Outcome::NotCounted, After::Close),
+            (UnknownCoding, 501, None, Outcome::NotCounted, After::Close),
+            (ConnectMethod, 405, None, Outcome::NotCounted, After::Close),
             (
                 ClientHeadTimeout,
                 408,
-                Retry::No,
-                PeerMark::None,
+                None,
+                Outcome::NotCounted,
                 After::Close,
             ),
             (
                 ClientBodyTimeout,
                 408,
-                Retry::No,
-                PeerMark::None,
+                None,
+                Outcome::NotCounted,
                 After::Close,
             ),
-            (ClientGone, 499, Retry::No, PeerMark::None, After::Gone),
+            (ClientGone, 499, None, Outcome::NotCounted, After::Gone),
             (
                 ClientSendTimeout,
                 0,
-                Retry::No,
-                PeerMark::None,
+                None,
+                Outcome::NotCounted,
                 After::Abort,
             ),
-            (Loop, 508, Retry::No, PeerMark::None, After::Keep),
-            (NoLivePeer, 502, Retry::No, PeerMark::None, After::Keep),
+            (Loop, 508, None, Outcome::NotCounted, After::Keep),
+            (
+                NoLivePeer,
+                502,
+                Some(Next::NoLivePeer),
+                Outcome::NotCounted,
+                After::Keep,
+            ),
             (
                 ConnectFailed(111),
                 502,
-                Retry::Error,
-                PeerMark::Failed,
+                Some(Next::Error),
+                Outcome::Failed,
                 After::Keep,
             ),
             (
                 ConnectTimeout,
                 504,
-                Retry::Timeout,
-                PeerMark::Failed,
+                Some(Next::Timeout),
+                Outcome::Failed,
                 After::Keep,
             ),
             (
                 StaleConnection,
                 502,
-                Retry::Free,
-                PeerMark::None,
+                Some(Next::Stale),
+                Outcome::NotCounted,
                 After::Keep,
             ),
             (
                 SendFailed(32),
                 502,
-                Retry::Error,
-                PeerMark::Failed,
+                Some(Next::Error),
+                Outcome::Failed,
                 After::Keep,
             ),
             (
                 SendTimeout,
                 504,
-                Retry::Timeout,
-                PeerMark::Failed,
+                Some(Next::Timeout),
+                Outcome::Failed,
                 After::Keep,
             ),
             (
                 UpstreamClosed,
                 502,
-                Retry::Error,
-                PeerMark::Failed,
+                Some(Next::Error),
+                Outcome::Failed,
                 After::Keep,
             ),
             (
                 UpstreamReset(104),
                 502,
-                Retry::Error,
-                PeerMark::Failed,
+                Some(Next::Error),
+                Outcome::Failed,
                 After::Keep,
             ),
             (
                 UpstreamTimeout,
                 504,
-                Retry::Timeout,
-                PeerMark::Failed,
+                Some(Next::Timeout),
+                Outcome::Failed,
                 After::Keep,
             ),
             (
                 UpstreamInvalidHead,
                 502,
-                Retry::InvalidHeader,
-                PeerMark::Failed,
+                Some(Next::InvalidHeader),
+                Outcome::Failed,
                 After::Keep,
             ),
             (
                 UpstreamHeadTooLarge,
                 502,
-                Retry::InvalidHeader,
-                PeerMark::Failed,
+                Some(Next::InvalidHeader),
+                Outcome::Failed,
                 After::Keep,
             ),
             (
                 UpstreamStatus(500),
                 500,
-                Retry::Status(500),
-                PeerMark::Failed,
+                Some(Next::Status(500)),
+                Outcome::Failed,
                 After::Keep,
             ),
             (
                 UpstreamStatus(403),
                 403,
-                Retry::Status(403),
-                PeerMark::None,
+                Some(Next::Status(403)),
+                Outcome::Ok,
                 After::Keep,
             ),
             (
                 UpstreamStatus(404),
                 404,
-                Retry::Status(404),
-                PeerMark::None,
+                Some(Next::Status(404)),
+                Outcome::Ok,
                 After::Keep,
             ),
-            (BodyTruncated, 0, Retry::No, PeerMark::None, After::Abort),
-            (BodyReset(104), 0, Retry::No, PeerMark::None, After::Abort),
-            (BodyTimeout, 0, Retry::No, PeerMark::None, After::Abort),
-            (BodyInvalid, 0, Retry::No, PeerMark::None, After::Abort),
-            (TunnelTimeout, 0, Retry::No, PeerMark::None, After::Abort),
-            (BadTarget, 500, Retry::No, PeerMark::None, After::Close),
-            (UnknownHost, 502, Retry::No, PeerMark::None, After::Keep),
-            (RedirectCycle, 500, Retry::No, PeerMark::None, After::Close),
-            (Overload, 503, Retry::No, PeerMark::None, After::Close),
-            (Internal, 500, Retry::No, PeerMark::None, After::Close),
-            (Shutdown, 0, Retry::No, PeerMark::None, After::Abort),
+            (BodyTruncated, 0, None, Outcome::Ok, After::Abort),
+            (BodyReset(104), 0, None, Outcome::Ok, After::Abort),
+            (BodyTimeout, 0, None, Outcome::Ok, After::Abort),
+            (BodyInvalid, 0, None, Outcome::Ok, After::Abort),
+            (TunnelTimeout, 0, None, Outcome::Ok, After::Abort),
+            (BadTarget, 500, None, Outcome::NotCounted, After::Close),
+            (UnknownHost, 502, None, Outcome::NotCounted, After::Keep),
+            (RedirectCycle, 500, None, Outcome::NotCounted, After::Close),
+            (Overload, 503, None, Outcome::NotCounted, After::Close),
+            (Internal, 500, None, Outcome::NotCounted, After::Close),
+            (Shutdown, 0, None, Outcome::NotCounted, After::Abort),
         ];
         for &(cause, status, retry, mark, after) in rows {
             let failure = Failure::new(Phase::AwaitHead, cause);
             assert_eq!(failure.status(), status, "{cause:?}");
             assert_eq!(failure.retry(), retry, "{cause:?}");
-            assert_eq!(failure.peer_mark(), mark, "{cause:?}");
+            assert_eq!(failure.peer_mark(true), mark, "{cause:?}");
             assert_eq!(failure.after(), after, "{cause:?}");
         }
         for (phase, cause) in ALL {
@@ -902,8 +887,12 @@ mod tests {
                 "client intended to send too large body: 30 bytes",
             ),
             (
-                text(Phase::AwaitHead, Cause::UpstreamInvalidHead, "\"Bogus\""),
-                "upstream sent invalid header: \"Bogus\" while reading response header from upstream",
+                text(
+                    Phase::AwaitHead,
+                    Cause::UpstreamInvalidHead,
+                    "invalid header name: \"Bo gus\"",
+                ),
+                "upstream sent invalid header name: \"Bo gus\" while reading response header from upstream",
             ),
             (
                 text(Phase::RequestHead, Cause::ClientHeadTimeout, ""),
@@ -945,27 +934,5 @@ mod tests {
             Failure::new(Phase::AwaitHead, Cause::UpstreamTimeout).level(),
             Level::Error
         );
-    }
-
-    #[test]
-    fn conditions_of_next_upstream() {
-        let listed = NextUpstream {
-            error: true,
-            http_500: true,
-            ..NextUpstream::default()
-        };
-        assert!(Retry::Error.listed(&listed));
-        assert!(Retry::Free.listed(&listed));
-        assert!(!Retry::Timeout.listed(&listed));
-        assert!(Retry::Status(500).listed(&listed));
-        assert!(!Retry::Status(502).listed(&listed));
-        assert!(!Retry::Status(418).listed(&listed));
-        let off = NextUpstream {
-            off: true,
-            error: true,
-            ..NextUpstream::default()
-        };
-        assert!(!Retry::Error.listed(&off));
-        assert!(!Retry::Free.listed(&off));
     }
 }

@@ -3,27 +3,51 @@
 //! Nothing in here opens a socket or a file or reads a clock; time and facts about the connection come in as
 //! arguments ([`Context`]), effects go out as values.
 
+pub mod answer;
 pub mod answer_kind;
+mod client_head;
 pub mod context;
 pub mod exchange;
 pub mod failure;
+pub mod file_head;
+mod forwarding;
+mod heads;
 mod locations;
+pub mod log_line;
 mod map;
 mod names;
+mod persistence;
 mod program;
+mod proxy_cookie;
+mod proxy_redirect;
 mod redirect;
 mod regex;
+pub mod request_head;
+pub mod response_head;
 mod route;
 mod script;
 mod server_names;
+pub mod target;
 mod templates;
 pub mod vars;
 
+pub use answer::{Answered, answer, failure_answer};
 pub use answer_kind::{Answer, ErrorAction, Fault, Routed};
+pub use client_head::last_chunk;
 pub use context::{Context, Facts, Now};
 pub use exchange::Exchange;
-pub use failure::Failure;
+pub use failure::{After, Cause, Failure, Phase, Side};
+pub use file_head::{File, FileReply, directory_redirect, file_head};
+pub use forwarding::is_loop;
+pub use heads::{PRODUCT, PRODUCT_SHORT};
+pub use log_line::{access_line, error_context};
+pub use persistence::may_stay;
 pub use program::{Program, Uses};
 pub use redirect::{internal_redirect, named_location, wire_status};
+pub use request_head::{BodyPlan, Outgoing, request_head};
+pub use response_head::{
+    CONTINUE, Directives, Reply, carry_fields, directives, interim_head, response_head,
+};
 pub use route::{BadRequest, begin};
 pub use script::is_true;
+pub use target::{Target, resolve_target};

@@ -3,6 +3,7 @@
 
 use crate::answer_kind::Fault;
 use crate::exchange::Captures;
+use crate::heads::Heads;
 use crate::locations::Level;
 use crate::map::MapTable;
 use crate::regex::{Limit, Regex};
@@ -23,6 +24,8 @@ pub struct Program {
     origins: Vec<Origin>,
     maps: Vec<MapTable>,
     uses: Uses,
+    /// By location: what building heads needs.
+    pub(crate) heads: Heads,
 }
 
 /// Facts that cost something to keep, and whether any variable of the configuration reads them.
@@ -99,6 +102,7 @@ impl Program {
             origins: origins(config),
             maps: http.maps.iter().map(MapTable::new).collect(),
             uses: uses(config),
+            heads: Heads::new(config),
         })
     }
 

@@ -98,6 +98,8 @@ fn reset(exchange: &mut Exchange) {
     request.body_file = None;
     request.proxy_host.clear();
     request.proxy_port = 0;
+    request.proxy_uri.clear();
+    exchange.response.carried.clear();
     exchange.record.fault = None;
 }
 

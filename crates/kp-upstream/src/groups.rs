@@ -150,11 +150,6 @@ impl Groups {
             .map_or(0, |peer| peer.facts.in_flight().max(0) as u64)
     }
 
-    #[cfg(test)]
-    pub(crate) fn only(&mut self) -> &mut Group {
-        &mut self.groups[0]
-    }
-
     fn peer(&self, peer: PeerId) -> Option<&Peer> {
         self.groups
             .get(peer.upstream.index())?

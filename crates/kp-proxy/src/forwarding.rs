@@ -1,0 +1,265 @@
+//! `proxy_forwarding`: what the upstream learns about the client and the way a request took.
+//!
+//! Decides the values of `X-Forwarded-*`, `Forwarded` (RFC 7239), `Via` (RFC 9110 §7.6.3) and `X-Request-Id`, and
+//! whether a request has been here before. `edge` believes nothing the client says about it, `append` extends it. A
+//! `proxy_set_header` of the same name wins over both.
+
+use crate::heads::LocationHeads;
+use crate::program::Program;
+use crate::{Context, Exchange, vars};
+use kp_config::model::Forwarding;
+use kp_config::template::{Builtin, Variable};
+use kp_http::{Known, RequestHead, Version};
+use std::net::{IpAddr, SocketAddr};
+
+/// The fields it writes.
+pub(crate) const NAMES: [&str; 7] = [
+    "X-Forwarded-For",
+    "X-Forwarded-Proto",
+    "X-Forwarded-Host",
+    "X-Forwarded-Port",
+    "Forwarded",
+    "Via",
+    "X-Request-Id",
+];
+
+/// Whether the request carries this group's own `Via` token, so that passing it on would never end (508, RFC 5842 §7.2).
+pub fn is_loop(exchange: &Exchange, context: &Context<'_>) -> bool {
+    let location = &context.config.http.locations[exchange.location.index()];
+    if location.proxy.forwarding == Forwarding::Off {
+        return false;
+    }
+    let head = &exchange.request.head;
+    head.fields()
+        .filter(|field| field.known() == Known::Via)
+        .any(|field| names_group(head.value(field), context.group))
+}
+
+/// Appends the fields.
+pub(crate) fn write(
+    out: &mut Vec<u8>,
+    exchange: &mut Exchange,
+    program: &Program,
+    context: &Context<'_>,
+    heads: &LocationHeads,
+    mode: Forwarding,
+) {
+    if mode == Forwarding::Off {
+        return;
+    }
+    let append = mode == Forwarding::Append;
+    if !heads.set.has(Known::XForwardedFor) {
+        let builtin = if append {
+            Builtin::ProxyAddXForwardedFor
+        } else {
+            Builtin::RemoteAddr
+        };
+        line(
+            out,
+            b"X-Forwarded-For: ",
+            builtin,
+            exchange,
+            program,
+            context,
+        );
+    }
+    let scheme_kept = append && keep(out, &exchange.request.head, Known::XForwardedProto, heads);
+    if !scheme_kept && !heads.set.has(Known::XForwardedProto) {
+        line(
+            out,
+            b"X-Forwarded-Proto: ",
+            Builtin::Scheme,
+            exchange,
+            program,
+            context,
+        );
+    }
+    let host_kept = append && keep(out, &exchange.request.head, Known::XForwardedHost, heads);
+    if !host_kept && !heads.set.has(Known::XForwardedHost) {
+        out.extend_from_slice(b"X-Forwarded-Host: ");
+        out.extend_from_slice(asked_host(exchange));
+        out.extend_from_slice(b"\r\n");
+    }
+    let port_kept = append && keep(out, &exchange.request.head, Known::XForwardedPort, heads);
+    if !port_kept && !heads.set.has(Known::XForwardedPort) {
+        line(
+            out,
+            b"X-Forwarded-Port: ",
+            Builtin::ServerPort,
+            exchange,
+            program,
+            context,
+        );
+    }
+    if !heads.set.has(Known::Forwarded) {
+        out.extend_from_slice(b"Forwarded: ");
+        if append {
+            extend(out, &exchange.request.head, Known::Forwarded);
+        }
+        forwarded_element(out, exchange.connection.remote, asked_host(exchange));
+        out.extend_from_slice(b"\r\n");
+    }
+    if !heads.set.has(Known::Via) {
+        out.extend_from_slice(b"Via: ");
+        if append {
+            extend(out, &exchange.request.head, Known::Via);
+        }
+        out.extend_from_slice(match exchange.request.head.version {
+            Version::Http10 => b"1.0 kp-".as_slice(),
+            Version::Http11 => b"1.1 kp-".as_slice(),
+        });
+        out.extend_from_slice(context.group.as_bytes());
+        out.extend_from_slice(b"\r\n");
+    }
+    let id_kept = append && keep(out, &exchange.request.head, Known::XRequestId, heads);
+    if !id_kept && !heads.set.has(Known::XRequestId) {
+        line(
+            out,
+            b"X-Request-Id: ",
+            Builtin::RequestId,
+            exchange,
+            program,
+            context,
+        );
+    }
+}
+
+fn line(
+    out: &mut Vec<u8>,
+    name: &[u8],
+    value: Builtin,
+    exchange: &mut Exchange,
+    program: &Program,
+    context: &Context<'_>,
+) {
+    out.extend_from_slice(name);
+    vars::variable(&Variable::Builtin(value), exchange, program, context, out);
+    out.extend_from_slice(b"\r\n");
+}
+
+/// The host as the client named it, with its port.
+fn asked_host(exchange: &Exchange) -> &[u8] {
+    exchange
+        .request
+        .head
+        .host()
+        .unwrap_or(&exchange.request.host)
+}
+
+/// Copies a single-valued field of the client; whether there was one.
+fn keep(out: &mut Vec<u8>, head: &RequestHead, known: Known, heads: &LocationHeads) -> bool {
+    if heads.set.has(known) {
+        return false;
+    }
+    let Some(field) = head
+        .fields()
+        .find(|field| field.known() == known && !field.is_hop())
+    else {
+        return false;
+    };
+    out.extend_from_slice(head.name(field));
+    out.extend_from_slice(b": ");
+    out.extend_from_slice(head.value(field));
+    out.extend_from_slice(b"\r\n");
+    true
+}
+
+/// Copies the values of a list field, each followed by a comma.
+fn extend(out: &mut Vec<u8>, head: &RequestHead, known: Known) {
+    for field in head
+        .fields()
+        .filter(|field| field.known() == known && !field.is_hop())
+    {
+        let value = head.value(field);
+        if !value.is_empty() {
+            out.extend_from_slice(value);
+            out.extend_from_slice(b", ");
+        }
+    }
+}
+
+/// RFC 7239 §4: `for=…;host=…;proto=…`. An IPv6 address is bracketed and quoted (§6).
+fn forwarded_element(out: &mut Vec<u8>, remote: Option<SocketAddr>, host: &[u8]) {
+    use std::io::Write;
+    // Writing to a vector cannot fail.
+    let _ = match remote.map(|address| address.ip()) {
+        Some(IpAddr::V4(ip)) => write!(out, "for={ip}"),
+        Some(IpAddr::V6(ip)) => write!(out, "for=\"[{ip}]\""),
+        None => write!(out, "for=unknown"),
+    };
+    if !host.is_empty() {
+        out.extend_from_slice(b";host=");
+        quote(out, host);
+    }
+    out.extend_from_slice(b";proto=http");
+}
+
+/// A token as it is, anything else as a quoted string (RFC 9110 §5.6.4).
+fn quote(out: &mut Vec<u8>, text: &[u8]) {
+    if text
+        .iter()
+        .all(|&byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_'))
+    {
+        out.extend_from_slice(text);
+        return;
+    }
+    out.push(b'"');
+    for &byte in text {
+        if matches!(byte, b'"' | b'\\') {
+            out.push(b'\\');
+        }
+        out.push(byte);
+    }
+    out.push(b'"');
+}
+
+/// Whether one element of a `Via` value was written by this group.
+fn names_group(value: &[u8], group: &str) -> bool {
+    value.split(|&byte| byte == b',').any(|element| {
+        let mut words = element
+            .split(|byte| matches!(byte, b' ' | b'\t'))
+            .filter(|word| !word.is_empty());
+        let by = words.nth(1).unwrap_or_default();
+        by.strip_prefix(b"kp-")
+            .is_some_and(|token| token == group.as_bytes())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn own_token_in_via() {
+        assert!(names_group(b"1.1 kp-abc", "abc"));
+        assert!(names_group(b"1.0 fred, 1.1\tkp-abc (kp)", "abc"));
+        assert!(!names_group(b"1.1 kp-abcd, 1.1 abc, kp-abc", "abc"));
+        assert!(!names_group(b"", "abc"));
+    }
+
+    #[test]
+    fn elements_are_quoted_where_needed() {
+        let element = |remote: Option<&str>, host: &str| {
+            let mut out = Vec::new();
+            forwarded_element(
+                &mut out,
+                remote.map(|text| text.parse().expect("address")),
+                host.as_bytes(),
+            );
+            String::from_utf8(out).expect("text")
+        };
+        assert_eq!(
+            element(Some("192.0.2.1:5"), "a.test"),
+            "for=192.0.2.1;host=a.test;proto=http"
+        );
+        assert_eq!(
+            element(Some("[2001:db8::1]:5"), "a.test:8080"),
+            "for=\"[2001:db8::1]\";host=\"a.test:8080\";proto=http"
+        );
+        assert_eq!(
+            element(None, "[::1]"),
+            "for=unknown;host=\"[::1]\";proto=http"
+        );
+        assert_eq!(element(None, ""), "for=unknown;proto=http");
+    }
+}
