@@ -4,6 +4,8 @@
 //! know whether a list means repetitions and whether a mapping's keys are block arguments), the draft asks it for the
 //! setter, and `docs/configuration.md` is written from it. It decides nothing about values: the setters do.
 
+use crate::draft::Setter;
+
 /// Where a directive may stand: a set of block kinds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Contexts(u16);
@@ -109,6 +111,8 @@ pub struct Entry {
     pub default: Option<&'static str>,
     /// One line about it.
     pub doc: &'static str,
+    /// What it does to the draft.
+    pub(crate) set: Setter,
 }
 
 impl Entry {
@@ -210,6 +214,7 @@ macro_rules! table {
             block: block!($($block)*),
             default: default!($default),
             doc: $doc,
+            set: crate::draft::setter!($($set)+),
         },)*];
     };
 }

@@ -3,23 +3,31 @@
 //! `sources` reads files, `nginx` and `yaml` turn their text into the same [`syntax::Directive`] tree, `directives`
 //! is the table of what may stand where, `resolve` applies defaults, inheritance and cross-checks exactly once.
 
+mod compile;
 pub mod diagnostic;
 pub mod directives;
+mod draft;
 mod dump;
 pub mod model;
 mod nginx;
 mod render;
+mod resolve;
 mod scope;
 mod sources;
 pub mod span;
 pub mod suggest;
 pub mod syntax;
 pub mod template;
+#[cfg(test)]
+mod testing;
+mod value;
+mod yaml;
 
 pub use diagnostic::{Diagnostic, Severity};
 pub use dump::dump;
 pub use model::Config;
 pub use render::render;
+pub use resolve::Environment;
 pub use span::{Span, Spanned};
 pub use syntax::Sources;
 

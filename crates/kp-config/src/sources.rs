@@ -3,12 +3,12 @@
 //! It decides paths, masks, limits and cycles. What the text means is up to `nginx` and `yaml`; the file's ending chooses
 //! between them. Relative names are relative to the directory of the main file, as in nginx.
 
-use crate::LoadOptions;
 use crate::diagnostic::Diagnostic;
 use crate::nginx::parser::{self, Kind};
 use crate::scope::Scope;
 use crate::span::{FileId, Span};
 use crate::syntax::{BlockRange, Directive, Origin, Source, Sources, Word};
+use crate::{LoadOptions, yaml};
 use std::collections::HashMap;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -174,7 +174,11 @@ impl Reader {
         };
         self.chain
             .push(path.canonicalize().unwrap_or_else(|_| path.to_path_buf()));
-        let directives = parser::parse(self, file, &text, Kind::File, scope);
+        let directives = if is_yaml(path) {
+            yaml::parse(self, file, &text, scope)
+        } else {
+            parser::parse(self, file, &text, Kind::File, scope)
+        };
         self.chain.pop();
         directives
     }

@@ -33,6 +33,19 @@ impl Template {
         }
     }
 
+    /// The same text with neighbouring literals joined.
+    #[must_use]
+    pub fn joined(self) -> Self {
+        let mut parts: Vec<Part> = Vec::with_capacity(self.parts.len());
+        for part in self.parts {
+            match (parts.last_mut(), part) {
+                (Some(Part::Literal(before)), Part::Literal(text)) => before.push_str(&text),
+                (_, part) => parts.push(part),
+            }
+        }
+        Self { parts }
+    }
+
     /// The text, if there is no variable in it.
     pub fn as_literal(&self) -> Option<&str> {
         match self.parts.as_slice() {

@@ -44,6 +44,11 @@ pub fn writev(socket: &impl AsFd, stretches: &[IoSlice<'_>]) -> io::Result<usize
     SockRef::from(socket).send_vectored_with_flags(stretches, libc::MSG_NOSIGNAL)
 }
 
+/// One `write(2)`, for files and pipes.
+pub fn write(file: &impl AsFd, bytes: &[u8]) -> io::Result<usize> {
+    nix::unistd::write(file, bytes).map_err(crate::from_errno)
+}
+
 /// The kernel's limit of stretches in one call (`UIO_MAXIOV`).
 pub const IOV_MAX: usize = 1024;
 

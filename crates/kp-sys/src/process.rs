@@ -12,7 +12,7 @@ use nix::unistd::{ForkResult, Gid, Group, Pid, Uid, User};
 use std::ffi::CString;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::path::Path;
 
 pub use title::set_title;
@@ -158,7 +158,7 @@ fn close_range(first: u32, last: u32) -> io::Result<()> {
 pub fn fill_standard_descriptors() -> io::Result<()> {
     loop {
         let null = File::options().read(true).write(true).open("/dev/null")?;
-        let fd = std::os::fd::AsRawFd::as_raw_fd(&null);
+        let fd = null.as_raw_fd();
         if fd > 2 {
             return Ok(());
         }
@@ -181,6 +181,23 @@ pub fn detach() -> io::Result<()> {
 /// Makes `file` this process's stderr.
 pub fn replace_stderr(file: &impl AsFd) -> io::Result<()> {
     nix::unistd::dup2_stderr(file).map_err(from_errno)
+}
+
+/// Puts the file of `new` under the number of `old` (closed on exec): whoever holds `old` goes on with the new file.
+pub fn replace_descriptor(old: &impl AsFd, new: &impl AsFd) -> io::Result<()> {
+    let (old, new) = (old.as_fd().as_raw_fd(), new.as_fd().as_raw_fd());
+    // SAFETY: both numbers are open for the whole call, and `old` stays an open descriptor with the same owner.
+    let result = unsafe { libc::dup3(new, old, libc::O_CLOEXEC) };
+    if result < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(())
+    }
+}
+
+/// A descriptor to give up when no other is left (EMFILE on accept).
+pub fn spare_descriptor() -> io::Result<OwnedFd> {
+    File::open("/dev/null").map(OwnedFd::from)
 }
 
 /// A user and group as the system's databases know them.
@@ -381,7 +398,6 @@ pub(crate) fn wait_for_test(pid: i32) -> Ending {
 mod tests {
     use super::*;
     use crate::poll::readable;
-    use std::os::fd::AsRawFd;
     use std::time::Duration;
 
     #[test]
@@ -454,6 +470,22 @@ mod tests {
                 ));
             }
         }
+    }
+
+    #[test]
+    fn a_replaced_descriptor_keeps_its_number() {
+        let (mut read, write) = std::io::pipe().unwrap();
+        let old = File::options().write(true).open("/dev/null").unwrap();
+        let number = old.as_raw_fd();
+        replace_descriptor(&old, &write).unwrap();
+        drop(write);
+        assert_eq!(old.as_raw_fd(), number);
+        assert_eq!(crate::io::write(&old, b"new").unwrap(), 3);
+        drop(old);
+        let mut text = String::new();
+        std::io::Read::read_to_string(&mut read, &mut text).unwrap();
+        assert_eq!(text, "new");
+        assert!(spare_descriptor().is_ok());
     }
 
     #[test]

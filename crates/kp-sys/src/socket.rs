@@ -118,12 +118,12 @@ fn apply(socket: &Socket, settings: &ListenSettings) -> io::Result<()> {
         socket.set_send_buffer_size(bytes)?;
     }
     if let Some(keepalive) = &settings.keepalive {
-        set_keepalive(socket, keepalive)?;
+        apply_keepalive(socket, keepalive)?;
     }
     Ok(())
 }
 
-fn set_keepalive(socket: &Socket, keepalive: &Keepalive) -> io::Result<()> {
+fn apply_keepalive(socket: &Socket, keepalive: &Keepalive) -> io::Result<()> {
     socket.set_keepalive(keepalive.enabled)?;
     let mut details = TcpKeepalive::new();
     if let Some(idle) = keepalive.idle {
@@ -145,7 +145,7 @@ fn set_keepalive(socket: &Socket, keepalive: &Keepalive) -> io::Result<()> {
 
 /// Steers the new connections of a SO_REUSEPORT group evenly at random to the sockets with the given indexes (an index
 /// is the position in the order in which the sockets began to listen; while no socket was closed, of bind). Takes effect
-/// at once. At most 64 targets; `targets` empty is an error.
+/// at once. At most 1024 targets; none is an error.
 pub fn steer(any_of_group: &impl AsFd, targets: &[u16]) -> io::Result<()> {
     let program = steering_program(targets).ok_or(io::ErrorKind::InvalidInput)?;
     let length = u16::try_from(program.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
@@ -186,7 +186,7 @@ fn steering_program(targets: &[u16]) -> Option<Vec<libc::sock_filter>> {
     };
     let count = u32::try_from(targets.len())
         .ok()
-        .filter(|count| (1..=64).contains(count))?;
+        .filter(|count| (1..=1024).contains(count))?;
     let mut program = vec![op(LOAD_ABSOLUTE, RANDOM), op(MODULO, count)];
     if targets
         .iter()
@@ -266,9 +266,9 @@ pub fn set_nodelay(socket: &impl AsFd, on: bool) -> io::Result<()> {
     SockRef::from(socket).set_tcp_nodelay(on)
 }
 
-/// SO_KEEPALIVE with its details.
-pub fn set_keepalive_on(socket: &impl AsFd, keepalive: &Keepalive) -> io::Result<()> {
-    set_keepalive(&SockRef::from(socket), keepalive)
+/// SO_KEEPALIVE, with the system's times.
+pub fn set_keepalive(socket: &impl AsFd) -> io::Result<()> {
+    SockRef::from(socket).set_keepalive(true)
 }
 
 /// SO_RCVBUF.

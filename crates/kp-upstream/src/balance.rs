@@ -300,6 +300,70 @@ mod tests {
         );
     }
 
+    /// Two workers over the same rows; the second takes from the first what it was about to have.
+    fn overtaken(first: ServerLine, overtake: impl Fn(&mut Groups)) -> (Option<usize>, Vec<i64>) {
+        let shm = Shm::private().unwrap();
+        let group = Upstream {
+            zone: Some("z".to_owned()),
+            ..upstream(Balancer::RoundRobin, vec![first, server(2, 1)])
+        };
+        let worker = |slot| {
+            Groups::new(
+                std::slice::from_ref(&group),
+                &shm,
+                shm.scoreboard().claim(1, slot),
+                1,
+            )
+        };
+        let (mut one, mut other) = (worker(0), worker(1));
+        let group = one.only();
+        group.collect(0..2, &Tried::new(), 20_000);
+        assert_eq!(group.turn(), Some(0));
+        overtake(&mut other);
+        assert!(!group.settle(0, 20_000));
+        let picked = group.round(20_000);
+        (
+            picked,
+            group
+                .peers
+                .iter()
+                .map(|peer| peer.turn.current_weight())
+                .collect(),
+        )
+    }
+
+    #[test]
+    fn a_peer_that_another_worker_filled_is_passed_over() {
+        let (picked, weights) = overtaken(
+            ServerLine {
+                max_conns: 1,
+                ..server(1, 5)
+            },
+            |other| {
+                assert!(other.only().peers[0].enter(20_000));
+            },
+        );
+        assert_eq!(picked, Some(1));
+        assert_eq!(
+            weights,
+            [0, 0],
+            "the round that came to nothing was taken back"
+        );
+    }
+
+    #[test]
+    fn a_trial_that_another_worker_began_is_left_to_it() {
+        let resting = ServerLine {
+            fail_timeout: Duration::from_secs(1),
+            ..server(1, 5)
+        };
+        let (picked, weights) = overtaken(resting, |other| {
+            other.only().peers[0].failed(15_000);
+            assert!(other.only().peers[0].enter(19_999));
+        });
+        assert_eq!((picked, weights), (Some(1), vec![0, 0]));
+    }
+
     #[test]
     fn fewest_connections_win() {
         let mut groups = groups(upstream(Balancer::LeastConn, servers(&[1, 1, 2])));

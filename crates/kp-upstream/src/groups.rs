@@ -150,6 +150,11 @@ impl Groups {
             .map_or(0, |peer| peer.facts.in_flight().max(0) as u64)
     }
 
+    #[cfg(test)]
+    pub(crate) fn only(&mut self) -> &mut Group {
+        &mut self.groups[0]
+    }
+
     fn peer(&self, peer: PeerId) -> Option<&Peer> {
         self.groups
             .get(peer.upstream.index())?

@@ -154,3 +154,60 @@ impl Peer {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kp_shm::{Key, Shm};
+
+    fn peers(processes: u32) -> Vec<Peer> {
+        let shm = Shm::private().unwrap();
+        let peer = |slot| {
+            let row = shm
+                .peers()
+                .claim(Key::of(&[b"u"]), shm.scoreboard().claim(1, slot));
+            Peer {
+                address: PeerAddress::Unix("/x".into()),
+                name: String::new(),
+                server: 0,
+                weight: 1,
+                max_conns: 0,
+                max_fails: 1,
+                fail_timeout_ms: 1000,
+                down: false,
+                facts: row,
+                turn: row,
+            }
+        };
+        (0..processes).map(peer).collect()
+    }
+
+    #[test]
+    fn exactly_one_of_many_makes_the_trial() {
+        let peers = peers(4);
+        let begin = std::sync::Barrier::new(4);
+        let trials = std::sync::atomic::AtomicU64::new(0);
+        std::thread::scope(|scope| {
+            for peer in &peers {
+                let (begin, trials) = (&begin, &trials);
+                scope.spawn(move || {
+                    for round in 1..=2000u64 {
+                        peer.failed(round * 10_000);
+                        begin.wait();
+                        if peer.enter(round * 10_000 + 1001) {
+                            trials.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                            peer.facts.release();
+                        }
+                        begin.wait();
+                    }
+                });
+            }
+        });
+        assert_eq!(trials.into_inner(), 2000);
+        assert_eq!(
+            peers[0].facts.in_flight(),
+            0,
+            "who was too late holds no place"
+        );
+    }
+}

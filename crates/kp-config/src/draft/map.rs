@@ -1,0 +1,137 @@
+//! `map`.
+
+use super::{HttpDraft, Reader};
+use crate::diagnostic::Diagnostic;
+use crate::model::Map;
+use crate::syntax::{Directive, Word};
+use crate::template::Template;
+
+impl HttpDraft {
+    /// Reads a `map` and its entries.
+    pub(crate) fn map(
+        &mut self,
+        reader: &mut Reader<'_>,
+        directive: &Directive,
+        entries: &[Directive],
+    ) {
+        let [source, name] = directive.args.as_slice() else {
+            return;
+        };
+        let source = reader.compile(source);
+        let variable = match name
+            .text
+            .strip_prefix('$')
+            .filter(|name| crate::compile::is_name(name))
+        {
+            Some(text) => reader.define(text, name.span),
+            None => {
+                reader.report(
+                    Diagnostic::error(
+                        name.span,
+                        format!("invalid variable name \"{}\"", name.text),
+                    )
+                    .hint(
+                        "the second argument of \"map\" is the variable it defines, such as $name",
+                    ),
+                );
+                None
+            }
+        };
+        let lone = |text: &str| {
+            entries
+                .iter()
+                .any(|entry| entry.args.is_empty() && entry.name.text == text)
+        };
+        let mut map = Map {
+            variable: variable.unwrap_or_default(),
+            source: source.clone().unwrap_or_default(),
+            default: Template::default(),
+            exact: Vec::new(),
+            wildcards: Vec::new(),
+            regexes: Vec::new(),
+            hostnames: lone("hostnames"),
+            volatile: lone("volatile"),
+        };
+        let mut default_seen = false;
+        for entry in entries {
+            reader.map_entry(&mut map, &mut default_seen, entry);
+        }
+        if source.is_some() && variable.is_some() {
+            // As in nginx the last `map` of a variable holds.
+            self.maps.retain(|known| known.variable != map.variable);
+            self.maps.push(map);
+        }
+    }
+}
+
+impl Reader<'_> {
+    fn map_entry(&mut self, map: &mut Map, default_seen: &mut bool, entry: &Directive) {
+        let key = &entry.name;
+        if let Some(block) = &entry.block {
+            self.error(block.opened, "unexpected \"{\" in map");
+            return;
+        }
+        let value = match entry.args.as_slice() {
+            [] if key.text == "hostnames" || key.text == "volatile" => return,
+            [value] => value,
+            _ => {
+                let error = Diagnostic::error(key.span, "invalid number of the map parameters");
+                self.report(
+                    error.hint("an entry is a key and a value; blanks in either need quotes"),
+                );
+                return;
+            }
+        };
+        if key.text == "include" {
+            return;
+        }
+        let Some(value) = self.compile(value) else {
+            return;
+        };
+        if key.text == "default" {
+            if *default_seen {
+                self.error(key.span, "duplicate default map parameter");
+            }
+            *default_seen = true;
+            map.default = value;
+            return;
+        }
+        if let Some(pattern) = key.text.strip_prefix('~') {
+            let regex = match pattern.strip_prefix('*') {
+                Some(pattern) => self.regex(pattern, true, key.span),
+                None => self.regex(pattern, false, key.span),
+            };
+            map.regexes.push((regex, value));
+            return;
+        }
+        self.map_text(map, key, value);
+    }
+
+    fn map_text(&mut self, map: &mut Map, key: &Word, value: Template) {
+        // A backslash in front makes any text a plain key: `\default`.
+        let text = key
+            .text
+            .strip_prefix('\\')
+            .unwrap_or(&key.text)
+            .to_ascii_lowercase();
+        let wildcard = map.hostnames
+            && (text.starts_with("*.") || text.starts_with('.') || text.ends_with(".*"));
+        if map.hostnames && !wildcard && text.contains('*') || text == "." && wildcard {
+            self.error(
+                key.span,
+                format!("invalid hostname or wildcard \"{}\"", key.text),
+            );
+            return;
+        }
+        let entries = if wildcard {
+            &mut map.wildcards
+        } else {
+            &mut map.exact
+        };
+        if entries.iter().any(|(known, _)| *known == text) {
+            self.error(key.span, format!("conflicting parameter \"{}\"", key.text));
+            return;
+        }
+        entries.push((text, value));
+    }
+}

@@ -1,0 +1,459 @@
+//! The draft: what the file says, block by block, with nothing filled in.
+//!
+//! Every setting is optional and keeps its place. Reading a directive means: look its row up, check context, block,
+//! number of arguments and repetition, then let the row's setter write the draft. Defaults and inheritance are
+//! `resolve`'s business.
+
+mod level;
+mod listen;
+mod location;
+mod log;
+mod main;
+mod map;
+mod proxy;
+mod reader;
+mod upstream;
+mod values;
+
+pub(crate) use level::{LevelDraft, RootDraft};
+pub(crate) use listen::ListenDraft;
+pub(crate) use location::{LocationDraft, ProxyPassDraft, RewriteDraft};
+pub(crate) use log::{AccessLogDraft, AccessLogTargetDraft, ErrorLogTargetDraft};
+pub(crate) use main::{EarlyDraft, HttpDraft, MainDraft, ServerDraft};
+pub(crate) use proxy::{RedirectDraft, SetHeaderDraft};
+pub(crate) use reader::{Reader, predefined_format};
+pub(crate) use upstream::{BalancerDraft, KeepaliveDraft, UpstreamDraft};
+
+use crate::diagnostic::Diagnostic;
+use crate::directives::{self, Arity, BlockKind, Contexts, Entry};
+use crate::span::Span;
+use crate::suggest::nearest;
+use crate::syntax::{Block, Directive};
+use std::collections::HashMap;
+
+/// What a directive writes to.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Setter {
+    /// `include`: the loader has already put the file's directives in its place.
+    Loader,
+    /// A block; the reader enters it.
+    Block,
+    /// Nothing; the value is checked.
+    Ignored(fn(&mut Reader<'_>, &Directive)),
+    /// The main and events contexts.
+    Main(fn(&mut MainDraft, &mut Reader<'_>, &Directive)),
+    /// Things that only http has.
+    Http(fn(&mut HttpDraft, &mut Reader<'_>, &Directive)),
+    /// Things that only a server has.
+    Server(fn(&mut ServerDraft, &mut Reader<'_>, &Directive)),
+    /// http and server: settings that hold before routing.
+    Early(fn(&mut EarlyDraft, &mut Reader<'_>, &Directive)),
+    /// http, server, location, if: inherited settings.
+    Level(fn(&mut LevelDraft, &mut Reader<'_>, &Directive)),
+    /// Location, if, and a server's own level.
+    Location(fn(&mut LocationDraft, &mut Reader<'_>, &Directive)),
+    /// An upstream group.
+    Upstream(fn(&mut UpstreamDraft, &mut Reader<'_>, &Directive)),
+}
+
+/// Writes the setter column of the directive table.
+macro_rules! setter {
+    (loader) => {
+        $crate::draft::Setter::Loader
+    };
+    (block) => {
+        $crate::draft::Setter::Block
+    };
+    (ignored $kind:ident) => {
+        $crate::draft::Setter::Ignored($crate::draft::ignored::$kind)
+    };
+    (main $kind:ident $field:ident) => {
+        $crate::draft::Setter::Main(|draft, reader, directive| {
+            reader.$kind(directive, &mut draft.$field)
+        })
+    };
+    (early $kind:ident $field:ident) => {
+        $crate::draft::Setter::Early(|draft, reader, directive| {
+            reader.$kind(directive, &mut draft.$field)
+        })
+    };
+    (level $kind:ident $field:ident) => {
+        $crate::draft::Setter::Level(|draft, reader, directive| {
+            reader.$kind(directive, &mut draft.$field)
+        })
+    };
+    (http with $function:ident) => {
+        $crate::draft::Setter::Http($crate::draft::HttpDraft::$function)
+    };
+    (server with $function:ident) => {
+        $crate::draft::Setter::Server($crate::draft::ServerDraft::$function)
+    };
+    (location with $function:ident) => {
+        $crate::draft::Setter::Location($crate::draft::LocationDraft::$function)
+    };
+    (rewrite $function:ident) => {
+        $crate::draft::Setter::Location($crate::draft::LocationDraft::$function)
+    };
+    (upstream $function:ident) => {
+        $crate::draft::Setter::Upstream($crate::draft::UpstreamDraft::$function)
+    };
+}
+pub(crate) use setter;
+
+/// Setters of directives without effect: the value is still checked.
+pub(crate) mod ignored {
+    use super::{Directive, Reader};
+
+    pub(crate) fn flag(reader: &mut Reader<'_>, directive: &Directive) {
+        reader.flag(directive, &mut None);
+    }
+
+    pub(crate) fn number(reader: &mut Reader<'_>, directive: &Directive) {
+        reader.number::<u64>(directive, &mut None);
+    }
+
+    pub(crate) fn size(reader: &mut Reader<'_>, directive: &Directive) {
+        reader.size::<u64>(directive, &mut None);
+    }
+
+    pub(crate) fn buffers(reader: &mut Reader<'_>, directive: &Directive) {
+        reader.buffers(directive, &mut None);
+    }
+}
+
+/// The draft of the block that is being read.
+enum Target<'a> {
+    Main(&'a mut MainDraft),
+    Http(&'a mut HttpDraft),
+    Server(&'a mut ServerDraft),
+    Location(&'a mut LocationDraft),
+    Upstream(&'a mut UpstreamDraft),
+}
+
+/// Reads a whole file.
+pub(crate) fn read(tree: &[Directive], reader: &mut Reader<'_>) -> MainDraft {
+    let mut draft = MainDraft::default();
+    read_block(tree, Contexts::MAIN, &mut Target::Main(&mut draft), reader);
+    draft
+}
+
+fn read_block(
+    tree: &[Directive],
+    context: Contexts,
+    target: &mut Target<'_>,
+    reader: &mut Reader<'_>,
+) {
+    let mut seen: HashMap<&str, Span> = HashMap::new();
+    for directive in tree {
+        let name = directive.name.text.as_str();
+        let Some(entry) = directives::find(name, context) else {
+            reader.report(unknown_or_misplaced(directive, context));
+            continue;
+        };
+        if let Some(problem) = misshapen(directive, entry) {
+            reader.report(problem);
+            // The inside of a block is still worth reading, so that all its errors are shown at once.
+            if directive.block.is_none() || entry.block == BlockKind::None {
+                continue;
+            }
+        }
+        if !entry.repeatable {
+            if let Some(first) = seen.get(name) {
+                let message = format!("\"{name}\" directive is duplicate");
+                let hint = format!("the first one is on line {}", first.line);
+                reader.report(Diagnostic::error(directive.at, message).hint(hint));
+                continue;
+            }
+            seen.insert(name, directive.at);
+        }
+        apply(directive, entry, target, reader);
+    }
+}
+
+fn apply(directive: &Directive, entry: &Entry, target: &mut Target<'_>, reader: &mut Reader<'_>) {
+    match (entry.set, target) {
+        (Setter::Loader, _) => {}
+        (Setter::Ignored(check), _) => check(reader, directive),
+        (Setter::Main(set), Target::Main(draft)) => set(draft, reader, directive),
+        (Setter::Http(set), Target::Http(draft)) => set(draft, reader, directive),
+        (Setter::Early(set), Target::Http(draft)) => set(&mut draft.early, reader, directive),
+        (Setter::Level(set), Target::Http(draft)) => set(&mut draft.level, reader, directive),
+        (Setter::Server(set), Target::Server(draft)) => set(draft, reader, directive),
+        (Setter::Early(set), Target::Server(draft)) => set(&mut draft.early, reader, directive),
+        (Setter::Level(set), Target::Server(draft)) => {
+            set(&mut draft.root.level, reader, directive)
+        }
+        (Setter::Location(set), Target::Server(draft)) => set(&mut draft.root, reader, directive),
+        (Setter::Level(set), Target::Location(draft)) => set(&mut draft.level, reader, directive),
+        (Setter::Location(set), Target::Location(draft)) => set(draft, reader, directive),
+        (Setter::Upstream(set), Target::Upstream(draft)) => set(draft, reader, directive),
+        (Setter::Block, target) => {
+            if let Some(block) = &directive.block {
+                enter(directive, block, target, reader);
+            }
+        }
+        // The table's contexts decide which rows are found for a target; a test walks all of them.
+        (_, _) => reader.report(not_allowed(directive, entry.contexts)),
+    }
+}
+
+/// Reads a block directive into a new draft and hangs that into the draft around it.
+fn enter(directive: &Directive, block: &Block, target: &mut Target<'_>, reader: &mut Reader<'_>) {
+    let inside = block.directives.as_slice();
+    match (directive.name.text.as_str(), target) {
+        ("events", Target::Main(draft)) => {
+            read_block(inside, Contexts::EVENTS, &mut Target::Main(draft), reader)
+        }
+        ("http", Target::Main(draft)) => {
+            let http = draft.http.insert(HttpDraft::default());
+            read_block(inside, Contexts::HTTP, &mut Target::Http(http), reader);
+        }
+        ("server", Target::Http(draft)) => {
+            let mut server = ServerDraft::new(directive.at);
+            read_block(
+                inside,
+                Contexts::SERVER,
+                &mut Target::Server(&mut server),
+                reader,
+            );
+            draft.servers.push(server);
+        }
+        ("upstream", Target::Http(draft)) => {
+            let Some(mut upstream) = draft.upstream(reader, directive) else {
+                return;
+            };
+            read_block(
+                inside,
+                Contexts::UPSTREAM,
+                &mut Target::Upstream(&mut upstream),
+                reader,
+            );
+            draft.upstreams.push(upstream);
+        }
+        ("map", Target::Http(draft)) => draft.map(reader, directive, inside),
+        ("types", Target::Http(draft)) => reader.types(directive, inside, &mut draft.level.types),
+        ("types", Target::Server(draft)) => {
+            reader.types(directive, inside, &mut draft.root.level.types)
+        }
+        ("types", Target::Location(draft)) => {
+            reader.types(directive, inside, &mut draft.level.types)
+        }
+        ("location", Target::Server(draft)) => {
+            enter_location(directive, inside, &mut draft.root, reader)
+        }
+        ("location", Target::Location(draft)) => enter_location(directive, inside, draft, reader),
+        ("if", Target::Server(draft)) => enter_if(
+            directive,
+            inside,
+            &mut draft.root,
+            Contexts::SERVER_IF,
+            reader,
+        ),
+        ("if", Target::Location(draft)) => {
+            enter_if(directive, inside, draft, Contexts::LOCATION_IF, reader)
+        }
+        _ => {}
+    }
+}
+
+fn enter_location(
+    directive: &Directive,
+    inside: &[Directive],
+    parent: &mut LocationDraft,
+    reader: &mut Reader<'_>,
+) {
+    let mut location = parent.child(reader, directive);
+    read_block(
+        inside,
+        Contexts::LOCATION,
+        &mut Target::Location(&mut location),
+        reader,
+    );
+    parent.children.push(location);
+}
+
+fn enter_if(
+    directive: &Directive,
+    inside: &[Directive],
+    parent: &mut LocationDraft,
+    context: Contexts,
+    reader: &mut Reader<'_>,
+) {
+    let condition = reader.condition(directive);
+    let mut location = parent.branch(directive);
+    read_block(
+        inside,
+        context,
+        &mut Target::Location(&mut location),
+        reader,
+    );
+    if let Some(condition) = condition {
+        parent.rewrite.push(RewriteDraft::If {
+            condition,
+            location,
+        });
+    }
+}
+
+/// Whether block and number of arguments fit the row.
+fn misshapen(directive: &Directive, entry: &Entry) -> Option<Diagnostic> {
+    let name = directive.name.text.as_str();
+    match (&directive.block, entry.block) {
+        (Some(block), BlockKind::None) => {
+            let message = format!("directive \"{name}\" is not terminated by \";\"");
+            return Some(Diagnostic::error(block.opened, message).hint(form(entry)));
+        }
+        (None, BlockKind::Of(_) | BlockKind::Entries(_)) => {
+            let message = format!("directive \"{name}\" has no opening \"{{\"");
+            return Some(Diagnostic::error(directive.at, message).hint(form(entry)));
+        }
+        _ => {}
+    }
+    if entry.arity.accepts(directive.args.len()) {
+        return None;
+    }
+    let message = format!("invalid number of arguments in \"{name}\" directive");
+    let surplus = entry.arity.max.and_then(|max| directive.args.get(max));
+    let span = surplus.map_or(directive.at, |word| word.span);
+    Some(Diagnostic::error(span, message).hint(format!(
+        "{}: {}",
+        count_in_words(entry.arity),
+        form(entry)
+    )))
+}
+
+fn form(entry: &Entry) -> String {
+    let end = if entry.block == BlockKind::None {
+        ";"
+    } else {
+        ""
+    };
+    let space = if entry.syntax.is_empty() { "" } else { " " };
+    format!("the form is `{}{space}{}{end}`", entry.name, entry.syntax)
+}
+
+fn count_in_words(arity: Arity) -> String {
+    match (arity.min, arity.max) {
+        (0, Some(0)) => "it takes no arguments".to_owned(),
+        (1, Some(1)) => "it takes one argument".to_owned(),
+        (min, Some(max)) if min == max => format!("it takes {min} arguments"),
+        (min, Some(max)) => format!("it takes {min} to {max} arguments"),
+        (min, None) => format!(
+            "it takes at least {min} argument{}",
+            if min == 1 { "" } else { "s" }
+        ),
+    }
+}
+
+fn unknown_or_misplaced(directive: &Directive, context: Contexts) -> Diagnostic {
+    let name = directive.name.text.as_str();
+    let elsewhere = directives::named(name)
+        .map(|entry| entry.contexts)
+        .reduce(Contexts::or);
+    if let Some(contexts) = elsewhere {
+        return not_allowed(directive, contexts);
+    }
+    let error = Diagnostic::error(directive.name.span, format!("unknown directive \"{name}\""));
+    let here = directives::all()
+        .filter(|entry| entry.contexts.contains(context))
+        .map(|entry| entry.name);
+    let near =
+        nearest(name, here).or_else(|| nearest(name, directives::all().map(|entry| entry.name)));
+    match near {
+        Some(near) if !NOT_HERE.contains(&name) => error.hint(format!("did you mean \"{near}\"?")),
+        _ if is_of_nginx(name) => {
+            error.hint("a directive of nginx that this version of kp does not have")
+        }
+        _ => error,
+    }
+}
+
+fn not_allowed(directive: &Directive, contexts: Contexts) -> Diagnostic {
+    let places: Vec<&str> = contexts.names().collect();
+    Diagnostic::error(
+        directive.name.span,
+        format!("\"{}\" directive is not allowed here", directive.name.text),
+    )
+    .hint(format!("it is allowed in: {}", places.join(", ")))
+}
+
+/// Whether a name is a directive of nginx that kp does not have.
+fn is_of_nginx(name: &str) -> bool {
+    NOT_HERE.contains(&name) || FAMILIES.iter().any(|family| name.starts_with(family))
+}
+
+/// Beginnings of the names of nginx's other modules.
+const FAMILIES: &[&str] = &[
+    "auth_",
+    "charset",
+    "dav_",
+    "fastcgi_",
+    "geo",
+    "grpc_",
+    "gunzip",
+    "gzip",
+    "http2",
+    "http3",
+    "image_filter",
+    "js_",
+    "limit_",
+    "memcached_",
+    "mirror",
+    "mp4",
+    "open_file_cache",
+    "perl",
+    "proxy_",
+    "quic_",
+    "real_ip_",
+    "resolver",
+    "scgi_",
+    "secure_link",
+    "slice",
+    "split_clients",
+    "ssi",
+    "ssl_",
+    "sub_filter",
+    "userid",
+    "uwsgi_",
+];
+
+/// Single directives of nginx that people will try.
+const NOT_HERE: &[&str] = &[
+    "accept_mutex",
+    "accept_mutex_delay",
+    "aio",
+    "allow",
+    "autoindex",
+    "connection_pool_size",
+    "debug_connection",
+    "deny",
+    "directio",
+    "env",
+    "etag",
+    "expires",
+    "if_modified_since",
+    "least_time",
+    "limit_except",
+    "limit_rate",
+    "load_module",
+    "lock_file",
+    "mail",
+    "ntlm",
+    "pcre_jit",
+    "queue",
+    "request_pool_size",
+    "resolver",
+    "rewrite_log",
+    "satisfy",
+    "set_real_ip_from",
+    "slow_start",
+    "state",
+    "sticky",
+    "stream",
+    "stub_status",
+    "thread_pool",
+    "timer_resolution",
+    "try_files",
+    "uninitialized_variable_warn",
+    "worker_priority",
+];

@@ -1,0 +1,223 @@
+//! What reading a configuration collects besides the draft: findings, variables, regular expressions, log files, types.
+
+use crate::compile::{Names, VariableError, builtin, group_names};
+use crate::diagnostic::Diagnostic;
+use crate::model::{
+    Escape, LogFileId, LogFormat, RegexId, RegexSource, TypeMap, TypeMapId, UserVar,
+};
+use crate::resolve::Environment;
+use crate::span::{Span, Spanned};
+use crate::syntax::{Directive, Word};
+use crate::template::Template;
+use crate::value::{self, Host};
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+
+/// State of one reading.
+#[derive(Debug)]
+pub(crate) struct Reader<'a> {
+    /// What the process knows of its surroundings.
+    pub(crate) environment: &'a Environment,
+    /// The findings so far.
+    pub(crate) diagnostics: Vec<Diagnostic>,
+    /// The configuration's variables.
+    pub(crate) names: Names,
+    /// The configuration's regular expressions.
+    pub(crate) regexes: Vec<RegexSource>,
+    /// The configuration's log files.
+    pub(crate) log_files: Vec<PathBuf>,
+    /// The configuration's `types`; the first is the built-in one.
+    pub(crate) type_maps: Vec<TypeMap>,
+    found: HashMap<(String, u16), Vec<SocketAddr>>,
+}
+
+impl<'a> Reader<'a> {
+    /// A reader for a tree, whose variables it collects.
+    pub(crate) fn new(environment: &'a Environment, tree: &[Directive]) -> Self {
+        let types = [
+            ("gif", "image/gif"),
+            ("html", "text/html"),
+            ("jpg", "image/jpeg"),
+        ];
+        let types =
+            types.map(|(extension, media_type)| (extension.to_owned(), media_type.to_owned()));
+        Self {
+            environment,
+            diagnostics: Vec::new(),
+            names: Names::collect(tree),
+            regexes: Vec::new(),
+            log_files: Vec::new(),
+            type_maps: vec![TypeMap {
+                types: types.to_vec(),
+            }],
+            found: HashMap::new(),
+        }
+    }
+
+    /// Notes a finding.
+    pub(crate) fn report(&mut self, diagnostic: Diagnostic) {
+        self.diagnostics.push(diagnostic);
+    }
+
+    /// Notes an error.
+    pub(crate) fn error(&mut self, span: Span, message: impl Into<String>) {
+        self.report(Diagnostic::error(span, message));
+    }
+
+    /// Notes a warning.
+    pub(crate) fn warning(
+        &mut self,
+        span: Span,
+        message: impl Into<String>,
+        hint: impl Into<String>,
+    ) {
+        self.report(Diagnostic::warning(span, message).hint(hint));
+    }
+
+    /// Compiles a word with variables.
+    pub(crate) fn compile(&mut self, word: &Word) -> Option<Template> {
+        self.compile_text(&word.text, word.span)
+    }
+
+    /// Compiles a part of a word.
+    pub(crate) fn compile_text(&mut self, text: &str, span: Span) -> Option<Template> {
+        match self.names.compile(text) {
+            Ok(template) => Some(template),
+            Err(error) => {
+                self.report(variable_diagnostic(&error, text, span));
+                None
+            }
+        }
+    }
+
+    /// Takes a regular expression into the table.
+    pub(crate) fn regex(&mut self, pattern: &str, case_insensitive: bool, span: Span) -> RegexId {
+        let mut captures = Vec::new();
+        for name in group_names(pattern) {
+            if let Some(variable) = self.define(&name, span) {
+                captures.push((name, variable));
+            }
+        }
+        let id = RegexId(u32::try_from(self.regexes.len()).unwrap_or(u32::MAX));
+        self.regexes.push(RegexSource {
+            pattern: pattern.to_owned(),
+            case_insensitive,
+            captures,
+            span,
+        });
+        id
+    }
+
+    /// Defines a variable; the built-in ones cannot be defined anew.
+    pub(crate) fn define(&mut self, name: &str, span: Span) -> Option<UserVar> {
+        if builtin(&name.to_ascii_lowercase()).is_some() {
+            let error = Diagnostic::error(span, format!("the duplicate \"{name}\" variable"));
+            self.report(error.hint(format!(
+                "\"${name}\" is a built-in variable; choose another name"
+            )));
+            return None;
+        }
+        Some(self.names.define(name))
+    }
+
+    /// The number of a log file; relative paths start at the prefix.
+    pub(crate) fn log_file(&mut self, path: &str) -> LogFileId {
+        let path = self.under_prefix(path);
+        let index = self
+            .log_files
+            .iter()
+            .position(|known| *known == path)
+            .unwrap_or_else(|| {
+                self.log_files.push(path);
+                self.log_files.len() - 1
+            });
+        LogFileId(u32::try_from(index).unwrap_or(u32::MAX))
+    }
+
+    /// A path, joined to the prefix when it is relative.
+    pub(crate) fn under_prefix(&self, path: impl AsRef<Path>) -> PathBuf {
+        self.environment.prefix.join(path)
+    }
+
+    /// Numbers a `types`.
+    pub(crate) fn add_types(&mut self, types: Vec<(String, String)>) -> TypeMapId {
+        self.type_maps.push(TypeMap { types });
+        TypeMapId(u32::try_from(self.type_maps.len() - 1).unwrap_or(u32::MAX))
+    }
+
+    /// The addresses of a host; empty when the name does not resolve. Where names are not to be looked up, the
+    /// unspecified address stands for them.
+    pub(crate) fn addresses(&mut self, host: &Host, port: u16) -> Vec<SocketAddr> {
+        let name = match host {
+            Host::Address(address) => return vec![SocketAddr::new(*address, port)],
+            Host::Name(name) => name,
+        };
+        if !self.environment.resolve_names {
+            return vec![SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), port)];
+        }
+        self.found
+            .entry((name.clone(), port))
+            .or_insert_with(|| value::look_up(name, port))
+            .clone()
+    }
+
+    /// The value of `name=value` in a parameter.
+    pub(crate) fn parameter<'w>(word: &'w Word, name: &str) -> Option<&'w str> {
+        word.text.strip_prefix(name)?.strip_prefix('=')
+    }
+
+    /// Writes a value of the one argument, if it can be read.
+    pub(crate) fn put<T>(
+        &mut self,
+        directive: &Directive,
+        slot: &mut Option<Spanned<T>>,
+        parse: impl FnOnce(&mut Self, &Word) -> Option<T>,
+    ) {
+        if let Some(word) = directive.args.first()
+            && let Some(value) = parse(self, word)
+        {
+            *slot = Some(Spanned::new(value, word.span));
+        }
+    }
+
+    /// Adds to the values of a repeatable directive.
+    pub(crate) fn push<T>(slot: &mut Option<Spanned<Vec<T>>>, value: T, span: Span) {
+        slot.get_or_insert_with(|| Spanned::new(Vec::new(), span))
+            .value
+            .push(value);
+    }
+}
+
+fn variable_diagnostic(error: &VariableError, text: &str, span: Span) -> Diagnostic {
+    match error {
+        VariableError::InvalidName => {
+            Diagnostic::error(span, format!("invalid variable name in \"{text}\""))
+                .hint("after \"$\" stands a name of letters, digits and \"_\"")
+        }
+        VariableError::Unclosed(name) => Diagnostic::error(
+            span,
+            format!("the closing bracket in \"{name}\" variable is missing"),
+        )
+        .hint(format!("write \"${{{name}}}\"")),
+        VariableError::Unknown(name, near) => {
+            let diagnostic = Diagnostic::error(span, format!("unknown \"{name}\" variable"));
+            match near {
+                Some(near) => diagnostic.hint(format!("did you mean \"${near}\"?")),
+                None => diagnostic,
+            }
+        }
+    }
+}
+
+/// `combined`, which every configuration has.
+pub(crate) fn predefined_format(names: &Names) -> LogFormat {
+    let text = "$remote_addr - $remote_user [$time_local] \"$request\" $status $body_bytes_sent \
+                \"$http_referer\" \"$http_user_agent\"";
+    let template = names.compile(text).unwrap_or_default();
+    LogFormat {
+        name: "combined".to_owned(),
+        template,
+        escape: Escape::Default,
+    }
+}

@@ -1,0 +1,121 @@
+//! http and its servers.
+
+use super::location::Builder;
+use super::{lint, listen, upstream};
+use crate::draft::{EarlyDraft, HttpDraft, Reader, ServerDraft, predefined_format};
+use crate::model::{
+    Early, ErrorLog, Http, LocationId, LocationMatch, LocationTable, ServerId, ServerName,
+    VirtualHost,
+};
+use crate::span::Spanned;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Resolves http; also returns the directories that must exist.
+pub(super) fn resolve(
+    mut draft: HttpDraft,
+    error_log: &[ErrorLog],
+    reader: &mut Reader<'_>,
+) -> (Http, Vec<PathBuf>) {
+    let mut log_formats = vec![predefined_format(&reader.names)];
+    log_formats.append(&mut draft.log_formats);
+    let upstreams = std::mem::take(&mut draft.upstreams);
+    let upstreams = upstreams
+        .into_iter()
+        .filter_map(|group| upstream::resolve(group, reader))
+        .collect();
+    let listeners = listen::resolve(&draft.servers, reader);
+    let mut builder = Builder::new(reader, upstreams, log_formats, error_log);
+    let mut servers = Vec::new();
+    for (index, server) in draft.servers.into_iter().enumerate() {
+        let id = ServerId(u32::try_from(index).unwrap_or(u32::MAX));
+        servers.push(virtual_host(
+            server,
+            id,
+            &draft.level,
+            &draft.early,
+            &mut builder,
+        ));
+    }
+    let (locations, upstreams, log_formats, temp_paths) = builder.finish();
+    let http = Http {
+        listeners,
+        servers,
+        locations,
+        upstreams,
+        maps: draft.maps,
+        log_formats,
+        ..Http::default()
+    };
+    lint::check(&http, reader);
+    (http, temp_paths)
+}
+
+fn virtual_host(
+    mut draft: ServerDraft,
+    id: ServerId,
+    level: &crate::draft::LevelDraft,
+    early: &EarlyDraft,
+    builder: &mut Builder<'_, '_>,
+) -> VirtualHost {
+    let mut names: Vec<ServerName> = draft.names.into_iter().map(|name| name.value).collect();
+    if names.is_empty() {
+        // As in nginx a server without a name is the one for requests without Host.
+        names.push(ServerName::Exact(String::new()));
+    }
+    let children = std::mem::take(&mut draft.root.children);
+    draft
+        .root
+        .level
+        .inherit_checked(level, "http", builder.reader);
+    let above = draft.root.level.clone();
+    let mut locations = LocationTable::default();
+    let mut named = Vec::new();
+    for child in children {
+        let name = match &child.matches {
+            LocationMatch::Named(name) => Some(name.clone()),
+            _ => None,
+        };
+        let regex = matches!(child.matches, LocationMatch::Regex(_));
+        let location: LocationId = builder.location(child, &above, id);
+        match name {
+            Some(name) => named.push((name, location)),
+            None if regex => locations.regexes.push(location),
+            None => locations.fixed.push(location),
+        }
+    }
+    let root = builder.finish_location(draft.root, LocationTable::default(), None, id);
+    VirtualHost {
+        names,
+        primary_name: draft.primary_name.unwrap_or_default(),
+        root,
+        locations,
+        named,
+        early: early_settings(&draft.early, early),
+        span: draft.span,
+    }
+}
+
+fn early_settings(own: &EarlyDraft, above: &EarlyDraft) -> Early {
+    fn pick<T: Copy>(own: Option<&Spanned<T>>, above: Option<&Spanned<T>>, default: T) -> T {
+        own.or(above).map_or(default, |value| value.value)
+    }
+    macro_rules! pick {
+        ($field:ident, $default:expr) => {
+            pick(own.$field.as_ref(), above.$field.as_ref(), $default)
+        };
+    }
+    let (large_header_buffers, large_header_buffer_size) =
+        pick!(large_client_header_buffers, (4, 8192));
+    Early {
+        client_header_timeout: pick!(client_header_timeout, Duration::from_secs(60)),
+        client_header_buffer_size: pick!(client_header_buffer_size, 1024),
+        large_header_buffers,
+        large_header_buffer_size,
+        max_headers: pick!(max_headers, 1000),
+        underscores_in_headers: pick!(underscores_in_headers, false),
+        ignore_invalid_headers: pick!(ignore_invalid_headers, true),
+        merge_slashes: pick!(merge_slashes, true),
+        accept_bare_lf: pick!(accept_bare_lf, false),
+    }
+}

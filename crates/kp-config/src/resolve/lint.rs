@@ -1,0 +1,58 @@
+//! Warnings that need the whole picture: a proxy that passes requests to itself.
+
+use crate::draft::Reader;
+use crate::model::{Forwarding, Handler, Http, ListenAddress, PeerAddress, ProxyTarget};
+use std::net::SocketAddr;
+
+/// Checks every location.
+pub(super) fn check(http: &Http, reader: &mut Reader<'_>) {
+    for location in &http.locations {
+        // With forwarding on kp sees its own mark and answers 508.
+        if location.proxy.forwarding != Forwarding::Off {
+            continue;
+        }
+        let Handler::Proxy(pass) = &location.handler else {
+            continue;
+        };
+        let ProxyTarget::Upstream { upstream, .. } = &pass.target else {
+            continue;
+        };
+        let Some(group) = http.upstreams.get(upstream.index()) else {
+            continue;
+        };
+        let listeners = http
+            .listeners
+            .iter()
+            .filter(|listener| listener.servers.contains(&location.server));
+        let own = listeners.map(|listener| &listener.address);
+        let peers = group.servers.iter().flat_map(|line| &line.addresses);
+        let itself = own
+            .flat_map(|own| peers.clone().map(move |peer| (own, peer)))
+            .find(|(own, peer)| same(own, peer));
+        if let Some((own, _)) = itself {
+            let message = format!(
+                "\"proxy_pass\" leads back to this server ({})",
+                super::listen::text(own)
+            );
+            let hint = "requests would go round until the connections are used up; \"proxy_forwarding edge\" stops that";
+            reader.warning(pass.span, message, hint);
+        }
+    }
+}
+
+/// Whether a peer's address is one that the listener answers at. A wildcard listener has every address of this host; only
+/// the loopback ones are known without asking the system.
+fn same(own: &ListenAddress, peer: &PeerAddress) -> bool {
+    match (own, peer) {
+        (ListenAddress::Unix(own), PeerAddress::Unix(peer)) => own == peer,
+        (ListenAddress::Inet(own), PeerAddress::Inet(peer)) => {
+            own.port() == peer.port() && same_host(*own, *peer)
+        }
+        _ => false,
+    }
+}
+
+fn same_host(own: SocketAddr, peer: SocketAddr) -> bool {
+    let local = peer.ip().is_loopback() || peer.ip().is_unspecified();
+    own.ip() == peer.ip() || (own.ip().is_unspecified() && local && own.is_ipv4() == peer.is_ipv4())
+}

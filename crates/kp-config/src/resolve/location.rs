@@ -1,0 +1,345 @@
+//! Locations: what a level says, what it inherits and what holds by default become one complete [`Location`].
+
+use super::{error_logs, or};
+use crate::diagnostic::Diagnostic;
+use crate::draft::{
+    AccessLogDraft, AccessLogTargetDraft, LevelDraft, LocationDraft, Reader, RewriteDraft,
+    RootDraft,
+};
+use crate::model::{
+    AccessLog, AccessLogTarget, BodyInFile, ErrorLog, Handler, KeepaliveDisable, LingeringClose,
+    Location, LocationId, LocationMatch, LocationTable, LogFormat, LogFormatId, Rewrite, Root,
+    ServerId, ServerTokens, TypeMapId, Upstream,
+};
+use crate::span::{Span, Spanned};
+use crate::suggest::nearest;
+use crate::template::Template;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// The tables that grow while locations are resolved.
+pub(super) struct Builder<'a, 'e> {
+    pub(super) reader: &'a mut Reader<'e>,
+    pub(super) upstreams: Vec<Upstream>,
+    locations: Vec<Location>,
+    log_formats: Vec<LogFormat>,
+    error_log: &'a [ErrorLog],
+    temp_paths: Vec<PathBuf>,
+}
+
+impl<'a, 'e> Builder<'a, 'e> {
+    pub(super) fn new(
+        reader: &'a mut Reader<'e>,
+        upstreams: Vec<Upstream>,
+        log_formats: Vec<LogFormat>,
+        error_log: &'a [ErrorLog],
+    ) -> Self {
+        Self {
+            reader,
+            upstreams,
+            locations: Vec::new(),
+            log_formats,
+            error_log,
+            temp_paths: Vec::new(),
+        }
+    }
+
+    pub(super) fn finish(self) -> (Vec<Location>, Vec<Upstream>, Vec<LogFormat>, Vec<PathBuf>) {
+        (
+            self.locations,
+            self.upstreams,
+            self.log_formats,
+            self.temp_paths,
+        )
+    }
+
+    /// Resolves a location and everything in it.
+    pub(super) fn location(
+        &mut self,
+        mut draft: LocationDraft,
+        above: &LevelDraft,
+        server: ServerId,
+    ) -> LocationId {
+        draft
+            .level
+            .inherit_checked(above, "the level above", self.reader);
+        let level = draft.level.clone();
+        let mut children = LocationTable::default();
+        for child in std::mem::take(&mut draft.children) {
+            let regex = matches!(child.matches, LocationMatch::Regex(_));
+            let id = self.location(child, &level, server);
+            if regex {
+                children.regexes.push(id)
+            } else {
+                children.fixed.push(id)
+            }
+        }
+        self.finish_location(draft, children, None, server)
+    }
+
+    /// Resolves a location whose level is already complete. An `if` answers as the location around it does, unless it
+    /// has a `proxy_pass` of its own.
+    pub(super) fn finish_location(
+        &mut self,
+        draft: LocationDraft,
+        children: LocationTable,
+        around: Option<&Handler>,
+        server: ServerId,
+    ) -> LocationId {
+        let passed = draft
+            .proxy_pass
+            .as_ref()
+            .and_then(|pass| self.proxy_pass(pass, &draft));
+        let handler = match (passed, around) {
+            (Some(pass), _) => Handler::Proxy(pass),
+            (None, Some(around)) => around.clone(),
+            (None, None) => Handler::Static,
+        };
+        let rewrite = self.rewrite(draft.rewrite, &draft.level, &handler, server);
+        let pass_text = draft.proxy_pass.as_ref().map(|pass| pass.text.as_str());
+        let proxy = self.proxy_settings(
+            &draft.level,
+            &draft.matches,
+            &draft.text,
+            &handler,
+            pass_text,
+        );
+        let mut location = self.settings(draft.level, handler, proxy, server);
+        location.matches = draft.matches;
+        location.children = children;
+        location.rewrite = rewrite;
+        location.internal = draft.internal;
+        location.span = draft.span;
+        for path in [&location.client_body_temp_path, &location.proxy.temp_path] {
+            if !self.temp_paths.contains(path) {
+                self.temp_paths.push(path.clone());
+            }
+        }
+        self.locations.push(location);
+        LocationId(u32::try_from(self.locations.len() - 1).unwrap_or(u32::MAX))
+    }
+
+    fn rewrite(
+        &mut self,
+        drafts: Vec<RewriteDraft>,
+        level: &LevelDraft,
+        handler: &Handler,
+        server: ServerId,
+    ) -> Vec<Rewrite> {
+        let mut instructions = Vec::with_capacity(drafts.len());
+        let mut answered: Option<Span> = None;
+        for draft in drafts {
+            let (instruction, span) = match draft {
+                RewriteDraft::Done(instruction, span) => (instruction, span),
+                RewriteDraft::If {
+                    condition,
+                    mut location,
+                } => {
+                    let span = location.span;
+                    location
+                        .level
+                        .inherit_checked(level, "the level above", self.reader);
+                    let location = self.finish_location(
+                        location,
+                        LocationTable::default(),
+                        Some(handler),
+                        server,
+                    );
+                    (
+                        Rewrite::If {
+                            condition,
+                            location,
+                        },
+                        span,
+                    )
+                }
+            };
+            if let Some(first) = answered {
+                let hint = format!("the \"return\" on line {} has already answered", first.line);
+                self.reader.warning(span, "this directive is ignored", hint);
+            } else if let Rewrite::Return(_) = instruction {
+                answered = Some(span);
+            }
+            instructions.push(instruction);
+        }
+        instructions
+    }
+
+    /// Everything but what the location is and does.
+    fn settings(
+        &mut self,
+        level: LevelDraft,
+        handler: Handler,
+        proxy: crate::model::Proxy,
+        server: ServerId,
+    ) -> Location {
+        let seconds = Duration::from_secs;
+        let access_logs = self.access_logs(level.access_logs);
+        let own_error_log = error_logs(level.error_log.as_ref());
+        let (keepalive_timeout, keepalive_header) =
+            or(level.keepalive_timeout, (seconds(75), None));
+        Location {
+            server,
+            matches: LocationMatch::If,
+            children: LocationTable::default(),
+            rewrite: Vec::new(),
+            handler,
+            internal: false,
+            span: Span::default(),
+            root: self.root(level.root),
+            index: or(level.index, vec![Template::literal("index.html")]),
+            default_type: or(level.default_type, "text/plain".to_owned()),
+            types: or(level.types, TypeMapId(0)),
+            keepalive_timeout,
+            keepalive_header,
+            keepalive_requests: or(level.keepalive_requests, 1000),
+            keepalive_time: or(level.keepalive_time, seconds(3600)),
+            keepalive_min_timeout: or(level.keepalive_min_timeout, seconds(10)),
+            keepalive_disable: or(
+                level.keepalive_disable,
+                KeepaliveDisable {
+                    msie6: true,
+                    safari: false,
+                },
+            ),
+            client_body_timeout: or(level.client_body_timeout, seconds(60)),
+            client_max_body_size: Some(or(level.client_max_body_size, 1 << 20))
+                .filter(|size| *size > 0),
+            client_body_buffer_size: or(level.client_body_buffer_size, 16 << 10),
+            client_body_temp_path: or(
+                level.client_body_temp_path,
+                self.reader.under_prefix("client_body_temp"),
+            ),
+            client_body_in_file_only: or(level.client_body_in_file_only, BodyInFile::Off),
+            send_timeout: or(level.send_timeout, seconds(60)),
+            reset_timedout_connection: or(level.reset_timedout_connection, false),
+            lingering_close: or(level.lingering_close, LingeringClose::On),
+            lingering_time: or(level.lingering_time, seconds(30)),
+            lingering_timeout: or(level.lingering_timeout, seconds(5)),
+            tcp_nodelay: or(level.tcp_nodelay, true),
+            server_tokens: or(level.server_tokens, ServerTokens::On),
+            chunked_transfer_encoding: or(level.chunked_transfer_encoding, true),
+            absolute_redirect: or(level.absolute_redirect, true),
+            port_in_redirect: or(level.port_in_redirect, true),
+            server_name_in_redirect: or(level.server_name_in_redirect, false),
+            recursive_error_pages: or(level.recursive_error_pages, false),
+            error_pages: or(level.error_pages, Vec::new()),
+            add_headers: or(level.add_headers, Vec::new()),
+            add_trailers: or(level.add_trailers, Vec::new()),
+            early_hints: or(level.early_hints, Vec::new()),
+            access_logs,
+            error_log: if own_error_log.is_empty() {
+                self.error_log.to_vec()
+            } else {
+                own_error_log
+            },
+            log_not_found: or(level.log_not_found, true),
+            log_subrequest: or(level.log_subrequest, false),
+            proxy,
+        }
+    }
+
+    fn root(&self, root: Option<Spanned<RootDraft>>) -> Root {
+        match root.map(|root| root.value) {
+            Some(RootDraft::Root(path)) => Root::Root(path),
+            Some(RootDraft::Alias { path, prefix_len }) => Root::Alias { path, prefix_len },
+            None => Root::Root(Template::literal(
+                self.reader.under_prefix("html").to_string_lossy(),
+            )),
+        }
+    }
+
+    fn access_logs(&mut self, logs: Option<Spanned<Vec<AccessLogDraft>>>) -> Vec<AccessLog> {
+        let Some(logs) = logs else {
+            let path = self
+                .reader
+                .environment
+                .access_log
+                .to_string_lossy()
+                .into_owned();
+            let target = AccessLogTarget::File(self.reader.log_file(&path));
+            return vec![AccessLog {
+                target,
+                format: LogFormatId(0),
+                buffer: None,
+                flush: None,
+                condition: None,
+            }];
+        };
+        let mut resolved = Vec::with_capacity(logs.value.len());
+        for log in logs.value {
+            let Some(format) = self.log_format(log.format.as_ref()) else {
+                continue;
+            };
+            resolved.push(AccessLog {
+                target: match log.target {
+                    AccessLogTargetDraft::Stderr => AccessLogTarget::Stderr,
+                    AccessLogTargetDraft::File(file) => AccessLogTarget::File(file),
+                    AccessLogTargetDraft::Template(template) => AccessLogTarget::Template(template),
+                },
+                format,
+                buffer: log.buffer,
+                flush: log.flush,
+                condition: log.condition,
+            });
+        }
+        resolved
+    }
+
+    fn log_format(&mut self, name: Option<&Spanned<String>>) -> Option<LogFormatId> {
+        let Some(name) = name else {
+            return Some(LogFormatId(0));
+        };
+        if let Some(index) = self
+            .log_formats
+            .iter()
+            .position(|format| format.name.eq_ignore_ascii_case(&name.value))
+        {
+            return u32::try_from(index).ok().map(LogFormatId);
+        }
+        let error = Diagnostic::error(name.span, format!("unknown log format \"{}\"", name.value));
+        let near = nearest(
+            &name.value,
+            self.log_formats.iter().map(|format| format.name.as_str()),
+        );
+        let hint = match near {
+            Some(near) => format!("did you mean \"{near}\"?"),
+            None => "a format is defined with \"log_format\" in http".to_owned(),
+        };
+        self.reader.report(error.hint(hint));
+        None
+    }
+}
+
+impl LevelDraft {
+    /// Inherits, with a warning where a level's own `proxy_set_header` makes it lose inherited ones.
+    pub(super) fn inherit_checked(&mut self, above: &Self, whence: &str, reader: &mut Reader<'_>) {
+        if let (Some(own), Some(inherited)) = (&self.set_headers, &above.set_headers) {
+            let names: Vec<&str> = inherited
+                .value
+                .iter()
+                .map(|field| field.name.as_str())
+                .filter(|name| {
+                    !own.value
+                        .iter()
+                        .any(|field| field.name.eq_ignore_ascii_case(name))
+                })
+                .collect();
+            if !names.is_empty() {
+                let message = format!(
+                    "\"proxy_set_header\" here drops the inherited {}",
+                    names
+                        .iter()
+                        .map(|name| format!("\"{name}\""))
+                        .collect::<Vec<_>>()
+                        .join(", ")
+                );
+                let hint = format!(
+                    "a level with its own \"proxy_set_header\" takes none from {whence}; repeat them here"
+                );
+                reader.warning(own.span, message, hint);
+            }
+        }
+        self.inherit(above);
+    }
+}

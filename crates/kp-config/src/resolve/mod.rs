@@ -1,0 +1,148 @@
+//! From the draft to the model: defaults, inheritance, cross-checks and ids, each exactly once.
+//!
+//! Both front ends hand their tree to [`resolve`], and nothing else makes a [`Config`]. It does not read files and does
+//! not compile regular expressions; it looks names up when the environment says so.
+
+mod http;
+mod lint;
+mod listen;
+mod location;
+mod proxy;
+mod upstream;
+
+use crate::diagnostic::{Diagnostic, Severity};
+use crate::draft::{self, ErrorLogTargetDraft, MainDraft, Reader};
+use crate::model::{Config, CpuAffinity, ErrorLog, Http, Level, LogTarget, Main};
+use crate::span::{Span, Spanned};
+use crate::syntax::Directive;
+use std::path::PathBuf;
+
+/// What the configuration's meaning depends on besides its text.
+#[derive(Debug, Clone)]
+pub struct Environment {
+    /// Relative paths (logs, pid, temp paths, root) start here; absolute.
+    pub prefix: PathBuf,
+    /// The built-in pid file, where `pid` is not given.
+    pub pid: PathBuf,
+    /// The built-in error log, or the one of `-e`; `stderr` is the standard error. It holds where `error_log` is not given.
+    pub error_log: PathBuf,
+    /// The built-in access log, where `access_log` is not given.
+    pub access_log: PathBuf,
+    /// The host's name, for `server_name $hostname`.
+    pub hostname: String,
+    /// Whether host names are looked up. Without it the unspecified address stands for each: good for comparing
+    /// configurations, not for serving.
+    pub resolve_names: bool,
+    /// Whether the process was started by root: a server without `listen` is at port 80 then, else at 8000.
+    pub root: bool,
+}
+
+/// Makes a configuration of a tree. The configuration is there exactly if no diagnostic is an error.
+pub(crate) fn resolve(
+    tree: &[Directive],
+    environment: &Environment,
+) -> (Option<Config>, Vec<Diagnostic>) {
+    let mut reader = Reader::new(environment, tree);
+    let draft = draft::read(tree, &mut reader);
+    let config = config(draft, &mut reader);
+    let mut diagnostics = tidy(std::mem::take(&mut reader.diagnostics));
+    let failed = diagnostics
+        .iter()
+        .any(|diagnostic| diagnostic.severity == Severity::Error);
+    ((!failed).then_some(config), diagnostics)
+}
+
+fn config(mut draft: MainDraft, reader: &mut Reader<'_>) -> Config {
+    let http = draft.http.take();
+    let main = main(draft, reader);
+    let (http, temp_paths) = match http {
+        Some(http) => http::resolve(http, &main.error_log, reader),
+        None => (
+            Http {
+                log_formats: vec![draft::predefined_format(&reader.names)],
+                ..Http::default()
+            },
+            Vec::new(),
+        ),
+    };
+    let http = Http {
+        user_variables: std::mem::take(&mut reader.names).into_names(),
+        regexes: std::mem::take(&mut reader.regexes),
+        type_maps: std::mem::take(&mut reader.type_maps),
+        ..http
+    };
+    Config {
+        main,
+        http,
+        log_files: std::mem::take(&mut reader.log_files),
+        temp_paths,
+    }
+}
+
+fn main(draft: MainDraft, reader: &mut Reader<'_>) -> Main {
+    let error_log = error_logs(draft.error_log.as_ref());
+    let error_log = if error_log.is_empty() {
+        vec![default_error_log(reader)]
+    } else {
+        error_log
+    };
+    Main {
+        daemon: or(draft.daemon, true),
+        master_process: or(draft.master_process, true),
+        worker_processes: or(draft.worker_processes, Some(1)),
+        user: draft.user,
+        pid: or(draft.pid, reader.environment.pid.clone()),
+        error_log,
+        worker_connections: or(draft.worker_connections, 512),
+        multi_accept: or(draft.multi_accept, false),
+        worker_rlimit_nofile: draft.worker_rlimit_nofile.map(|value| value.value),
+        worker_cpu_affinity: or(draft.worker_cpu_affinity, CpuAffinity::Off),
+        worker_shutdown_timeout: draft
+            .worker_shutdown_timeout
+            .map(|value| value.value)
+            .filter(|time| !time.is_zero()),
+        working_directory: draft.working_directory.map(|value| value.value),
+    }
+}
+
+/// The value, or what holds without one.
+fn or<T>(slot: Option<Spanned<T>>, default: T) -> T {
+    slot.map_or(default, |value| value.value)
+}
+
+fn error_logs(slot: Option<&Spanned<Vec<(ErrorLogTargetDraft, Level)>>>) -> Vec<ErrorLog> {
+    let logs = slot.map_or([].as_slice(), |logs| logs.value.as_slice());
+    logs.iter()
+        .map(|(target, level)| ErrorLog {
+            target: match target {
+                ErrorLogTargetDraft::Stderr => LogTarget::Stderr,
+                ErrorLogTargetDraft::File(file) => LogTarget::File(*file),
+            },
+            level: *level,
+        })
+        .collect()
+}
+
+fn default_error_log(reader: &mut Reader<'_>) -> ErrorLog {
+    let path = reader.environment.error_log.to_string_lossy().into_owned();
+    let target = if path == "stderr" {
+        LogTarget::Stderr
+    } else {
+        LogTarget::File(reader.log_file(&path))
+    };
+    ErrorLog {
+        target,
+        level: Level::Error,
+    }
+}
+
+/// In the order of the text, each finding once (what is inherited is checked on every level).
+fn tidy(mut diagnostics: Vec<Diagnostic>) -> Vec<Diagnostic> {
+    let place = |diagnostic: &Diagnostic| diagnostic.span.map(Span::place);
+    diagnostics.sort_by_key(place);
+    diagnostics.dedup_by(|one, other| place(one) == place(other) && one.message == other.message);
+    diagnostics
+}
+
+#[cfg(test)]
+mod tests;

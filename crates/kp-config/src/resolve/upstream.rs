@@ -1,0 +1,129 @@
+//! `upstream` blocks.
+
+use crate::diagnostic::Diagnostic;
+use crate::draft::{BalancerDraft, KeepaliveDraft, Reader, UpstreamDraft};
+use crate::model::{Balancer, Keepalive, ServerLine, Upstream};
+use std::time::Duration;
+
+/// Checks a group and fills in its defaults.
+pub(super) fn resolve(draft: UpstreamDraft, reader: &mut Reader<'_>) -> Option<Upstream> {
+    if draft.servers.is_empty() {
+        reader.report(
+            Diagnostic::error(draft.span, "no servers are inside upstream")
+                .hint("a group needs at least one line `server address;`"),
+        );
+        return None;
+    }
+    check_backups(&draft, reader);
+    let keepalive = keepalive(&draft, reader);
+    let servers = draft.servers.into_iter().map(|line| ServerLine {
+        name: line.name.value,
+        addresses: line.addresses,
+        weight: line.weight,
+        max_conns: line.max_conns,
+        max_fails: line.max_fails,
+        fail_timeout: line.fail_timeout,
+        backup: line.backup.is_some(),
+        down: line.down,
+    });
+    Some(Upstream {
+        name: draft.name,
+        implicit: false,
+        servers: servers.collect(),
+        zone: draft.zone.map(|zone| zone.value),
+        balancer: match draft.balancer.map(|balancer| balancer.value) {
+            None => Balancer::RoundRobin,
+            Some(BalancerDraft::LeastConn) => Balancer::LeastConn,
+            Some(BalancerDraft::IpHash) => Balancer::IpHash,
+            Some(BalancerDraft::Hash { key, consistent }) => Balancer::Hash { key, consistent },
+            Some(BalancerDraft::Random { two }) => Balancer::Random { two },
+        },
+        keepalive,
+        span: draft.span,
+    })
+}
+
+fn check_backups(draft: &UpstreamDraft, reader: &mut Reader<'_>) {
+    let method = match draft.balancer.as_ref().map(|balancer| &balancer.value) {
+        Some(BalancerDraft::IpHash) => Some("ip_hash"),
+        Some(BalancerDraft::Hash { .. }) => Some("hash"),
+        Some(BalancerDraft::Random { .. }) => Some("random"),
+        Some(BalancerDraft::LeastConn) | None => None,
+    };
+    let backups = draft.servers.iter().filter_map(|line| line.backup);
+    if let Some(method) = method {
+        for span in backups {
+            reader.report(
+                Diagnostic::error(
+                    span,
+                    "balancing method does not support parameter \"backup\"",
+                )
+                .hint(format!(
+                    "\"{method}\" knows no backup servers; round robin and least_conn do"
+                )),
+            );
+        }
+    } else if backups.count() == draft.servers.len() {
+        reader.report(
+            Diagnostic::error(
+                draft.span,
+                format!("no servers in upstream \"{}\"", draft.name),
+            )
+            .hint("at least one server must not be a backup"),
+        );
+    }
+}
+
+/// An explicit group keeps connections, 32 for each worker and only for the location that opened them, unless it says
+/// otherwise.
+fn keepalive(draft: &UpstreamDraft, reader: &mut Reader<'_>) -> Option<Keepalive> {
+    let stated = draft.keepalive.as_ref().map_or(
+        KeepaliveDraft {
+            connections: 32,
+            local: true,
+        },
+        |value| value.value,
+    );
+    if stated.connections == 0 {
+        let ignored = [
+            (
+                "keepalive_requests",
+                draft.keepalive_requests.as_ref().map(|value| value.span),
+            ),
+            (
+                "keepalive_time",
+                draft.keepalive_time.as_ref().map(|value| value.span),
+            ),
+            (
+                "keepalive_timeout",
+                draft.keepalive_timeout.as_ref().map(|value| value.span),
+            ),
+        ];
+        for (name, span) in ignored {
+            if let Some(span) = span {
+                reader.warning(
+                    span,
+                    format!("\"{name}\" is ignored"),
+                    "\"keepalive 0\" turns keep-alive off",
+                );
+            }
+        }
+        return None;
+    }
+    Some(Keepalive {
+        connections: stated.connections,
+        local: stated.local,
+        requests: draft
+            .keepalive_requests
+            .as_ref()
+            .map_or(1000, |value| value.value),
+        time: draft
+            .keepalive_time
+            .as_ref()
+            .map_or(Duration::from_secs(3600), |value| value.value),
+        timeout: draft
+            .keepalive_timeout
+            .as_ref()
+            .map_or(Duration::from_secs(60), |value| value.value),
+    })
+}

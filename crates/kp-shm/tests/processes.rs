@@ -1,0 +1,155 @@
+//! Real processes on one set of tables, some of them killed in the middle of whatever they do.
+//!
+//! Checked: `max_conns` holds at every moment, no count is lost, what the dead held is given back, and the round that
+//! kills have disturbed is fair again.
+
+#![allow(clippy::expect_used)]
+
+use kp_shm::{Counter, Key, PeerRow, Peers, Repair, Row, Shm, State};
+use kp_sys::clock::monotonic_ms;
+use kp_sys::process::{self, Ending, Fork};
+
+const WORKERS: u32 = 4;
+const KILLS: u64 = 40;
+const MAX_CONNS: u32 = 2;
+const SIGKILL: i32 = 9;
+
+fn main() {
+    let shm = Shm::create().expect("tables");
+    let deadline_ms = monotonic_ms() + 60_000;
+    let mut workers: Vec<(i32, Row)> = (0..WORKERS).map(|slot| start(&shm, 1, slot)).collect();
+    for kill in 0..KILLS {
+        let goal = shm.counters().total(Counter::Requests) + 2000;
+        wait(deadline_ms, || {
+            shm.counters().total(Counter::Requests) >= goal
+        });
+        let (pid, row) = workers.remove(0);
+        process::kill(pid, SIGKILL).expect("kill");
+        assert!(matches!(
+            end_of(pid, deadline_ms),
+            Ending::Signaled {
+                signal: SIGKILL,
+                ..
+            }
+        ));
+        let before = shm.counters().value(row, Counter::Requests);
+        shm.reap(row);
+        let next = start(&shm, 2, kill as u32);
+        assert_eq!(next.1, row, "the free row is taken again");
+        assert!(
+            shm.counters().value(row, Counter::Requests) >= before,
+            "and its numbers go on"
+        );
+        workers.push(next);
+    }
+    for (pid, row) in workers {
+        shm.scoreboard().set_state(row, State::Draining);
+        assert_eq!(
+            end_of(pid, deadline_ms),
+            Ending::Exited(0),
+            "a worker saw more than max_conns"
+        );
+        shm.reap(row);
+    }
+
+    let row = shm.scoreboard().claim(3, 0);
+    let mut repair = Repair::default();
+    repair.sweep(&shm);
+    while repair.is_suspicious() {
+        repair.sweep(&shm);
+    }
+    assert_eq!(limited(shm.peers(), row).in_flight(), 0);
+    let peers = round(shm.peers(), row);
+    let mut counts = [0u32; 3];
+    for _ in 0..300 {
+        counts[pick(&peers)] += 1;
+    }
+    assert!(
+        counts.iter().all(|count| count.abs_diff(100) <= 3),
+        "{counts:?}"
+    );
+    assert_eq!(shm.peers().overflows(), 0);
+}
+
+fn start(shm: &Shm, generation: u32, slot: u32) -> (i32, Row) {
+    let row = shm.scoreboard().claim(generation, slot);
+    match process::fork().expect("fork") {
+        Fork::Parent(pid) => {
+            shm.scoreboard().set_pid(row, pid as u32);
+            (pid, row)
+        }
+        Fork::Child => process::exit_now(work(shm, row)),
+    }
+}
+
+/// What a worker does, until it is asked to stop: 0, or 1 if it saw the limit broken, or 2 if it is alone.
+fn work(shm: &Shm, row: Row) -> i32 {
+    let (peer, peers, counters) = (
+        limited(shm.peers(), row),
+        round(shm.peers(), row),
+        shm.counters().block(row),
+    );
+    let parent = process::parent_id();
+    // A parent whose assertion failed is gone, and so must its workers be.
+    while process::parent_id() == parent {
+        pick(&peers);
+        if peer.admit(MAX_CONNS) {
+            if peer.in_flight() > i64::from(MAX_CONNS) {
+                return 1;
+            }
+            peer.release();
+        }
+        counters.increment(Counter::Requests);
+        if shm
+            .scoreboard()
+            .process(row)
+            .is_some_and(|process| process.state == State::Draining)
+        {
+            return 0;
+        }
+    }
+    2
+}
+
+fn limited(peers: Peers, row: Row) -> PeerRow {
+    peers.claim(Key::of(&[b"limited"]), row)
+}
+
+fn round(peers: Peers, row: Row) -> Vec<PeerRow> {
+    (0..3u8)
+        .map(|number| peers.claim(Key::of(&[b"round", &[number]]), row))
+        .collect()
+}
+
+/// Smooth round robin over peers of equal weight.
+fn pick(peers: &[PeerRow]) -> usize {
+    let weights: Vec<i64> = peers.iter().map(|peer| peer.advance(1)).collect();
+    let best = (0..peers.len())
+        .rev()
+        .max_by_key(|index| weights[*index])
+        .expect("peers");
+    peers[best].advance(-(peers.len() as i64));
+    best
+}
+
+fn end_of(pid: i32, deadline_ms: u64) -> Ending {
+    let mut ending = None;
+    wait(deadline_ms, || {
+        ending = process::reap()
+            .expect("wait")
+            .filter(|(ended, _)| *ended == pid)
+            .map(|(_, ending)| ending);
+        ending.is_some()
+    });
+    ending.expect("an ending")
+}
+
+fn wait(deadline_ms: u64, mut done: impl FnMut() -> bool) {
+    while !done() {
+        assert!(
+            monotonic_ms() < deadline_ms,
+            "nothing happened for too long"
+        );
+        std::thread::yield_now();
+    }
+}

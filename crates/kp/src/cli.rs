@@ -1,0 +1,222 @@
+//! The command line, nginx's: what was asked for, or the complaint in nginx's words.
+//!
+//! Hand-written because nginx's rules are older than any argument library's: flags combine (`-tq`), a value may be attached
+//! (`-sreload`) or be the next argument even if that starts with a dash, `-?` is help, and the complaints are part of what
+//! people's scripts read.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::PathBuf;
+
+/// What kp was asked to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Command {
+    /// Serve.
+    Run(Options),
+    /// `-t`, `-T`.
+    Test {
+        /// Where the configuration is.
+        options: Options,
+        /// `-T`: print it.
+        dump: bool,
+        /// `-q`: say nothing unless something is wrong.
+        quiet: bool,
+    },
+    /// `-s`.
+    Signal {
+        /// Where the configuration is, which names the pid file.
+        options: Options,
+        /// What the master is told.
+        order: Order,
+    },
+    /// `-v`.
+    Version,
+    /// `-V`.
+    Build,
+    /// `-h`, `-?`.
+    Help,
+    /// `kp demo-upstream PORT NAME`.
+    DemoUpstream {
+        /// Where it listens on 127.0.0.1; 0 lets the system choose.
+        port: u16,
+        /// What it calls itself.
+        name: String,
+    },
+}
+
+/// `-s`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Order {
+    /// Fast stop.
+    Stop,
+    /// Graceful stop.
+    Quit,
+    /// Reopen the log files.
+    Reopen,
+    /// Check, then use, the new configuration.
+    Reload,
+}
+
+/// What says where the configuration is and what stands above it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Options {
+    /// `-p`.
+    pub(crate) prefix: Option<PathBuf>,
+    /// `-c`.
+    pub(crate) configuration: Option<PathBuf>,
+    /// `-e`.
+    pub(crate) error_log: Option<PathBuf>,
+    /// `-g`.
+    pub(crate) globals: Option<String>,
+}
+
+/// Reads the arguments after the program's name.
+pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, String> {
+    let mut arguments = arguments.into_iter().peekable();
+    if arguments.peek().is_some_and(|first| first == "demo-upstream") {
+        arguments.next();
+        return demo_upstream(arguments);
+    }
+    let mut options = Options::default();
+    let mut order = None;
+    let (mut version, mut build, mut help, mut test, mut dump, mut quiet) = (false, false, false, false, false, false);
+    while let Some(argument) = arguments.next() {
+        let Some(mut letters) = argument.as_bytes().strip_prefix(b"-") else {
+            return Err(format!("invalid option: \"{}\"", argument.to_string_lossy()));
+        };
+        while let Some((letter, rest)) = letters.split_first() {
+            letters = rest;
+            let mut value = |needs: &str| {
+                let attached = std::mem::take(&mut letters);
+                let value = if attached.is_empty() { arguments.next() } else { Some(OsStr::from_bytes(attached).to_owned()) };
+                value.filter(|value| !value.is_empty()).ok_or_else(|| {
+                    format!("option \"-{}\" requires {needs}", char::from(*letter))
+                })
+            };
+            match letter {
+                b'?' | b'h' => help = true,
+                b'v' => version = true,
+                b'V' => build = true,
+                b't' => test = true,
+                b'T' => dump = true,
+                b'q' => quiet = true,
+                b'p' => options.prefix = Some(value("directory name")?.into()),
+                b'e' => options.error_log = Some(value("file name")?.into()),
+                b'c' => options.configuration = Some(value("file name")?.into()),
+                b'g' => options.globals = Some(text(value("parameter")?)?),
+                b's' => order = Some(order_named(&value("parameter")?)?),
+                other => return Err(format!("invalid option: \"{}\"", char::from(*other))),
+            }
+        }
+    }
+    // nginx's precedence: help and version answer at once, a test excludes a signal.
+    Ok(match order {
+        _ if help => Command::Help,
+        _ if build => Command::Build,
+        _ if version => Command::Version,
+        _ if test || dump => Command::Test { options, dump, quiet },
+        Some(order) => Command::Signal { options, order },
+        None => Command::Run(options),
+    })
+}
+
+fn order_named(name: &OsStr) -> Result<Order, String> {
+    match name.as_bytes() {
+        b"stop" => Ok(Order::Stop),
+        b"quit" => Ok(Order::Quit),
+        b"reopen" => Ok(Order::Reopen),
+        b"reload" => Ok(Order::Reload),
+        _ => Err(format!("invalid option: \"-s {}\"", name.to_string_lossy())),
+    }
+}
+
+fn text(value: OsString) -> Result<String, String> {
+    String::from_utf8(value.into_vec()).map_err(|_| String::from("option \"-g\" requires UTF-8 text"))
+}
+
+fn demo_upstream(mut arguments: impl Iterator<Item = OsString>) -> Result<Command, String> {
+    let usage = || String::from("usage: kp demo-upstream PORT NAME");
+    let port = arguments.next().and_then(|port| port.to_str()?.parse().ok()).ok_or_else(usage)?;
+    let name = arguments.next().and_then(|name| name.into_string().ok()).ok_or_else(usage)?;
+    // The name travels in a header field.
+    let printable = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_graphic());
+    match arguments.next() {
+        None if printable => Ok(Command::DemoUpstream { port, name }),
+        _ => Err(usage()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(line: &str) -> Result<Command, String> {
+        parse(line.split(' ').filter(|word| !word.is_empty()).map(OsString::from))
+    }
+
+    fn options(prefix: &str, configuration: &str) -> Options {
+        Options { prefix: Some(prefix.into()), configuration: Some(configuration.into()), ..Options::default() }
+    }
+
+    #[test]
+    fn accepted_lines() {
+        let reload = |options| Command::Signal { options, order: Order::Reload };
+        let test = |dump, quiet| Command::Test { options: Options::default(), dump, quiet };
+        for (line, meaning) in [
+            ("", Command::Run(Options::default())),
+            ("-p /srv/ -c kp.conf", Command::Run(options("/srv/", "kp.conf"))),
+            ("-p/srv/ -ckp.conf", Command::Run(options("/srv/", "kp.conf"))),
+            ("-t", test(false, false)),
+            ("-tq", test(false, true)),
+            ("-q -t", test(false, true)),
+            ("-T", test(true, false)),
+            ("-s reload", reload(Options::default())),
+            ("-sreload", reload(Options::default())),
+            ("-p target/run -c kp.yaml -s reload", reload(options("target/run", "kp.yaml"))),
+            ("-qsreload", reload(Options::default())),
+            ("-s stop", Command::Signal { options: Options::default(), order: Order::Stop }),
+            ("-s quit", Command::Signal { options: Options::default(), order: Order::Quit }),
+            ("-s reopen", Command::Signal { options: Options::default(), order: Order::Reopen }),
+            ("-tsreload", test(false, false)),
+            ("-v", Command::Version),
+            ("-V -t", Command::Build),
+            ("-h", Command::Help),
+            ("-?", Command::Help),
+            ("-tqc -odd", Command::Test {
+                options: Options { configuration: Some("-odd".into()), ..Options::default() },
+                dump: false,
+                quiet: true,
+            }),
+            ("-", Command::Run(Options::default())),
+            ("-e log -g daemon", Command::Run(Options {
+                error_log: Some("log".into()),
+                globals: Some("daemon".into()),
+                ..Options::default()
+            })),
+            ("demo-upstream 9001 one", Command::DemoUpstream { port: 9001, name: "one".into() }),
+        ] {
+            assert_eq!(parsed(line), Ok(meaning), "{line}");
+        }
+    }
+
+    #[test]
+    fn complaints() {
+        for (line, complaint) in [
+            ("start", "invalid option: \"start\""),
+            ("-x", "invalid option: \"x\""),
+            ("-tx", "invalid option: \"x\""),
+            ("--help", "invalid option: \"-\""),
+            ("-s", "option \"-s\" requires parameter"),
+            ("-s restart", "invalid option: \"-s restart\""),
+            ("-p", "option \"-p\" requires directory name"),
+            ("-c", "option \"-c\" requires file name"),
+            ("-e", "option \"-e\" requires file name"),
+            ("-g", "option \"-g\" requires parameter"),
+            ("demo-upstream", "usage: kp demo-upstream PORT NAME"),
+            ("demo-upstream 70000 one", "usage: kp demo-upstream PORT NAME"),
+            ("demo-upstream 1 one two", "usage: kp demo-upstream PORT NAME"),
+        ] {
+            assert_eq!(parsed(line), Err(complaint.to_string()), "{line}");
+        }
+    }
+}

@@ -1,0 +1,701 @@
+//! The plan of generations: which worker is started, told to serve, drained or killed, and when. Pure: events and the time
+//! go in, actions come out; [`crate::master`] carries them out.
+//!
+//! ```text
+//!            every worker ready                 a newer one serves          last worker gone
+//! Starting ────────────────────▶ Serving ─────────────────────▶ Draining ────────────────▶ forgotten
+//!    │  a worker ends, listening fails, 10 s over                  ▲
+//!    └──────── Failed: killed, the old one stays ──────────────────┘
+//! ```
+//!
+//! The first generation has no old one to fall back on: each of its workers serves as soon as it is ready, one that dies is
+//! started again, and if none can start the master gives up.
+
+use kp_sys::process::Ending;
+
+/// A generation must be ready within this.
+pub(crate) const READY_MS: u64 = 10_000;
+/// Back-off of a worker that dies at once: first wait, doubled up to the longest.
+const BACKOFF_FIRST_MS: u64 = 100;
+const BACKOFF_LONGEST_MS: u64 = 10_000;
+/// A worker that lived this long did not die at once: the next one is started without a wait.
+const LIVED_MS: u64 = 1_000;
+/// A fast stop leaves workers this long before they are killed, so that the whole is gone within a second.
+const FAST_STOP_MS: u64 = 800;
+
+/// What the master does next, in order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Action {
+    /// Fork a worker.
+    Spawn {
+        /// Its generation.
+        generation: u32,
+        /// Its slot.
+        slot: u32,
+    },
+    /// Let the generation's new sockets listen and close those that it no longer has, then call [`Plan::listened`], or
+    /// [`Plan::fail`].
+    Listen {
+        /// The generation.
+        generation: u32,
+    },
+    /// Tell a worker that it may poll its listeners.
+    Commit {
+        /// Its generation.
+        generation: u32,
+        /// Its slot.
+        slot: u32,
+    },
+    /// Send new connections to these slots only.
+    Steer {
+        /// Slots whose worker polls.
+        live: Vec<u32>,
+        /// Slots the generation has.
+        slots: u32,
+    },
+    /// Let its workers finish what they have (SIGQUIT).
+    Drain {
+        /// The generation.
+        generation: u32,
+        /// Another one serves.
+        successor: bool,
+    },
+    /// Stop its workers (SIGTERM).
+    Terminate {
+        /// The generation.
+        generation: u32,
+    },
+    /// Kill its workers (SIGKILL).
+    Kill {
+        /// The generation.
+        generation: u32,
+    },
+    /// All its workers are gone: free what was kept for it.
+    Forget {
+        /// The generation.
+        generation: u32,
+    },
+    /// It serves: the reload has succeeded.
+    Serving {
+        /// The generation.
+        generation: u32,
+        /// Workers that are ready.
+        workers: u32,
+    },
+    /// It cannot serve: the reload has failed, what served before goes on.
+    Failed {
+        /// The generation.
+        generation: u32,
+        /// Why.
+        reason: String,
+    },
+    /// Close every listening socket: nothing new is taken.
+    CloseListeners,
+    /// Every worker is gone, as was asked for (or none could start).
+    Exit {
+        /// It was asked for.
+        asked: bool,
+    },
+}
+
+/// How the master was told to stop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stop {
+    /// TERM, INT.
+    Fast,
+    /// QUIT.
+    Graceful,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// Waits for its workers (or, `listening`, for its sockets); `alone`: nothing serves meanwhile.
+    Starting { deadline_ms: u64, alone: bool, listening: bool },
+    Serving,
+    Draining,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Seat {
+    Starting,
+    Ready,
+    /// Nobody; a new worker is due then.
+    Vacant { due_ms: u64 },
+    /// Nobody; whether a new worker is started depends on how the newer generation fares.
+    Held,
+    /// Nobody, and nobody will come.
+    Closed,
+}
+
+impl Seat {
+    fn is_taken(self) -> bool {
+        matches!(self, Self::Starting | Self::Ready)
+    }
+}
+
+#[derive(Debug, Clone)]
+struct Slot {
+    seat: Seat,
+    born_ms: u64,
+    backoff_ms: u64,
+}
+
+#[derive(Debug, Clone)]
+struct Generation {
+    number: u32,
+    phase: Phase,
+    slots: Vec<Slot>,
+}
+
+impl Generation {
+    fn is_gone(&self) -> bool {
+        !self.slots.iter().any(|slot| slot.seat.is_taken())
+    }
+
+    fn count(&self, seat: Seat) -> u32 {
+        self.slots.iter().filter(|slot| slot.seat == seat).map(|_| 1).sum()
+    }
+
+    fn close_vacant(&mut self) {
+        for slot in self.slots.iter_mut().filter(|slot| !slot.seat.is_taken()) {
+            slot.seat = Seat::Closed;
+        }
+    }
+
+    fn steer(&self) -> Action {
+        let live = self.slots.iter().zip(0..).filter(|(slot, _)| slot.seat == Seat::Ready).map(|(_, index)| index);
+        Action::Steer { live: live.collect(), slots: self.slots.len() as u32 }
+    }
+}
+
+/// The state of all generations.
+#[derive(Debug, Default)]
+pub(crate) struct Plan {
+    generations: Vec<Generation>,
+    last_number: u32,
+    stopping: Option<Stop>,
+    /// Some generation has served.
+    has_served: bool,
+    /// None ever has, and none will.
+    gave_up: bool,
+    exited: bool,
+    kill_at_ms: Option<u64>,
+    actions: Vec<Action>,
+}
+
+impl Plan {
+    /// What is to be done since the last call.
+    pub(crate) fn take_actions(&mut self) -> Vec<Action> {
+        std::mem::take(&mut self.actions)
+    }
+
+    /// The number the next generation gets.
+    pub(crate) fn next_number(&self) -> u32 {
+        self.last_number.saturating_add(1)
+    }
+
+    /// A generation is being started: another reload has to wait.
+    pub(crate) fn is_starting(&self) -> bool {
+        self.generations.iter().any(|generation| matches!(generation.phase, Phase::Starting { .. }))
+    }
+
+    /// The master is on its way out.
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stopping.is_some()
+    }
+
+    /// The generation that serves, with its ready workers.
+    pub(crate) fn serving(&self) -> Option<(u32, u32)> {
+        let serving = self.generations.iter().rev().find(|generation| generation.phase == Phase::Serving)?;
+        Some((serving.number, serving.count(Seat::Ready)))
+    }
+
+    /// When [`Plan::tick`] has something to do.
+    pub(crate) fn deadline_ms(&self) -> Option<u64> {
+        let generations = self.generations.iter().flat_map(|generation| {
+            let ready = match generation.phase {
+                Phase::Starting { deadline_ms, .. } => Some(deadline_ms),
+                Phase::Serving | Phase::Draining => None,
+            };
+            let due = generation.slots.iter().filter_map(|slot| match slot.seat {
+                Seat::Vacant { due_ms } => Some(due_ms),
+                _ => None,
+            });
+            ready.into_iter().chain(due)
+        });
+        generations.chain(self.kill_at_ms).min()
+    }
+
+    /// Starts a generation of `workers`.
+    pub(crate) fn begin(&mut self, workers: u32, now_ms: u64) {
+        self.last_number = self.next_number();
+        let number = self.last_number;
+        let alone = self.serving().is_none();
+        let slot = Slot { seat: Seat::Starting, born_ms: now_ms, backoff_ms: BACKOFF_FIRST_MS };
+        let slots = vec![slot; workers as usize];
+        let phase = Phase::Starting { deadline_ms: now_ms + READY_MS, alone, listening: alone };
+        self.generations.push(Generation { number, phase, slots });
+        if alone {
+            // Its workers serve one by one, as they get ready.
+            self.actions.push(Action::Listen { generation: number });
+        }
+        self.actions.extend((0..workers).map(|slot| Action::Spawn { generation: number, slot }));
+    }
+
+    /// A worker said that it can serve.
+    pub(crate) fn ready(&mut self, number: u32, slot: u32) {
+        let Some(generation) = self.generations.iter_mut().find(|generation| generation.number == number) else { return };
+        let Some(place) = generation.slots.get_mut(slot as usize).filter(|place| place.seat == Seat::Starting) else { return };
+        place.seat = Seat::Ready;
+        match generation.phase {
+            Phase::Starting { alone: false, .. } | Phase::Draining => {}
+            Phase::Starting { alone: true, .. } => self.actions.push(Action::Commit { generation: number, slot }),
+            Phase::Serving => {
+                self.actions.push(Action::Commit { generation: number, slot });
+                self.actions.push(generation.steer());
+            }
+        }
+        self.settle(number);
+    }
+
+    /// A worker has ended.
+    pub(crate) fn ended(&mut self, number: u32, slot: u32, ending: Ending, now_ms: u64) {
+        let fatal = ending == Ending::Exited(i32::from(kp_worker::exit::FATAL));
+        let stopping = self.is_stopping();
+        let newer_starts = self.generations.iter().any(|other| {
+            other.number > number && matches!(other.phase, Phase::Starting { alone: false, .. })
+        });
+        let Some(generation) = self.generations.iter_mut().find(|generation| generation.number == number) else { return };
+        let Some(place) = generation.slots.get_mut(slot as usize).filter(|place| place.seat.is_taken()) else { return };
+        let was_ready = place.seat == Seat::Ready;
+        place.seat = match generation.phase {
+            _ if stopping || fatal => Seat::Closed,
+            Phase::Draining | Phase::Starting { alone: false, .. } => Seat::Closed,
+            Phase::Serving if newer_starts => Seat::Held,
+            Phase::Serving | Phase::Starting { alone: true, .. } => Seat::Vacant { due_ms: back_off(place, now_ms) },
+        };
+        match generation.phase {
+            Phase::Starting { alone: false, .. } if !stopping => {
+                self.fail(number, format!("worker process {slot} of generation {number} {}", describe(ending)));
+            }
+            Phase::Serving if was_ready && !stopping => self.actions.push(generation.steer()),
+            _ => {}
+        }
+        self.settle(number);
+    }
+
+    /// A starting generation cannot serve.
+    pub(crate) fn fail(&mut self, number: u32, reason: String) {
+        let Some(generation) = self.generations.iter_mut().find(|generation| generation.number == number) else { return };
+        let Phase::Starting { alone, .. } = generation.phase else { return };
+        generation.phase = Phase::Draining;
+        generation.close_vacant();
+        self.actions.push(Action::Kill { generation: number });
+        self.actions.push(Action::Failed { generation: number, reason });
+        if alone && !self.has_served && self.stopping.is_none() {
+            // Nothing served before: there is nothing to stay with.
+            self.stopping = Some(Stop::Fast);
+            self.gave_up = true;
+        }
+        for slot in self.generations.iter_mut().flat_map(|generation| &mut generation.slots) {
+            if slot.seat == Seat::Held {
+                slot.seat = Seat::Vacant { due_ms: 0 };
+            }
+        }
+        self.settle(number);
+    }
+
+    /// Time passes.
+    pub(crate) fn tick(&mut self, now_ms: u64) {
+        let late: Vec<u32> = self.generations.iter().filter(|generation| {
+            matches!(generation.phase, Phase::Starting { deadline_ms, .. } if deadline_ms <= now_ms)
+        }).map(|generation| generation.number).collect();
+        for number in late {
+            self.fail(number, format!("generation {number} was not ready in {} s", READY_MS / 1000));
+        }
+        for generation in &mut self.generations {
+            for (slot, index) in generation.slots.iter_mut().zip(0..) {
+                if matches!(slot.seat, Seat::Vacant { due_ms } if due_ms <= now_ms) {
+                    slot.seat = Seat::Starting;
+                    slot.born_ms = now_ms;
+                    self.actions.push(Action::Spawn { generation: generation.number, slot: index });
+                }
+            }
+        }
+        if self.kill_at_ms.is_some_and(|at| at <= now_ms) {
+            self.kill_at_ms = None;
+            self.actions.extend(self.generations.iter().map(|generation| Action::Kill { generation: generation.number }));
+        }
+    }
+
+    /// The master was told to stop. A fast stop overrides a graceful one that is under way.
+    pub(crate) fn stop(&mut self, how: Stop, now_ms: u64) {
+        if self.stopping == Some(Stop::Fast) || self.stopping == Some(how) {
+            return;
+        }
+        if self.stopping.is_none() {
+            self.actions.push(Action::CloseListeners);
+        }
+        self.stopping = Some(how);
+        if how == Stop::Fast {
+            self.kill_at_ms = Some(now_ms + FAST_STOP_MS);
+        }
+        for generation in &mut self.generations {
+            let uncommitted = matches!(generation.phase, Phase::Starting { alone: false, .. });
+            let already = generation.phase == Phase::Draining;
+            generation.phase = Phase::Draining;
+            generation.close_vacant();
+            match how {
+                Stop::Fast => self.actions.push(Action::Terminate { generation: generation.number }),
+                Stop::Graceful if uncommitted => self.actions.push(Action::Terminate { generation: generation.number }),
+                Stop::Graceful if already => {}
+                Stop::Graceful => self.actions.push(Action::Drain { generation: generation.number, successor: false }),
+            }
+        }
+        self.sweep();
+    }
+
+    /// WINCH: the workers finish what they have, the master stays, with its sockets, for a later HUP.
+    pub(crate) fn retire(&mut self) {
+        for generation in self.generations.iter_mut().filter(|generation| generation.phase != Phase::Draining) {
+            generation.phase = Phase::Draining;
+            generation.close_vacant();
+            self.actions.push(Action::Drain { generation: generation.number, successor: false });
+        }
+        self.sweep();
+    }
+
+    /// The generation's sockets listen.
+    pub(crate) fn listened(&mut self, number: u32) {
+        let Some(generation) = self.generations.iter_mut().find(|generation| generation.number == number) else { return };
+        if matches!(generation.phase, Phase::Starting { alone: false, listening: true, .. }) {
+            self.promote(number, false);
+        }
+    }
+
+    /// After a change in generation `number`: is it complete, or over?
+    fn settle(&mut self, number: u32) {
+        let Some(generation) = self.generations.iter_mut().find(|generation| generation.number == number) else { return };
+        let (ready, closed) = (generation.count(Seat::Ready), generation.count(Seat::Closed));
+        let slots = generation.slots.len() as u32;
+        match &mut generation.phase {
+            Phase::Starting { alone: true, .. } if closed == slots => {
+                self.fail(number, format!("no worker process of generation {number} could start"));
+            }
+            Phase::Starting { alone: true, .. } if ready + closed == slots => self.promote(number, true),
+            Phase::Starting { alone: false, listening, .. } if ready == slots && !*listening => {
+                *listening = true;
+                self.actions.push(Action::Listen { generation: number });
+            }
+            _ => {}
+        }
+        self.sweep();
+    }
+
+    /// Every worker is ready and every socket listens: the generation takes over.
+    fn promote(&mut self, number: u32, alone: bool) {
+        self.has_served = true;
+        for generation in &mut self.generations {
+            if generation.number == number {
+                generation.phase = Phase::Serving;
+                if !alone {
+                    let slots = 0..generation.slots.len() as u32;
+                    self.actions.extend(slots.map(|slot| Action::Commit { generation: number, slot }));
+                }
+                self.actions.push(generation.steer());
+            }
+        }
+        for generation in self.generations.iter_mut().filter(|generation| generation.number < number) {
+            if generation.phase == Phase::Serving {
+                generation.phase = Phase::Draining;
+                generation.close_vacant();
+                self.actions.push(Action::Drain { generation: generation.number, successor: true });
+            }
+        }
+        let workers = self.serving().map_or(0, |(_, workers)| workers);
+        self.actions.push(Action::Serving { generation: number, workers });
+        self.sweep();
+    }
+
+    /// Forgets what is over, and ends with the last one.
+    fn sweep(&mut self) {
+        let actions = &mut self.actions;
+        self.generations.retain(|generation| {
+            let over = generation.phase == Phase::Draining && generation.is_gone();
+            if over {
+                actions.push(Action::Forget { generation: generation.number });
+            }
+            !over
+        });
+        if self.stopping.is_some() && self.generations.is_empty() && !self.exited {
+            self.exited = true;
+            self.actions.push(Action::Exit { asked: !self.gave_up });
+        }
+    }
+}
+
+/// When the next worker of this slot is due.
+fn back_off(slot: &mut Slot, now_ms: u64) -> u64 {
+    if now_ms.saturating_sub(slot.born_ms) >= LIVED_MS {
+        slot.backoff_ms = BACKOFF_FIRST_MS;
+        return now_ms;
+    }
+    let wait = slot.backoff_ms;
+    slot.backoff_ms = (wait * 2).min(BACKOFF_LONGEST_MS);
+    now_ms + wait
+}
+
+/// nginx's words for how a process ended.
+pub(crate) fn describe(ending: Ending) -> String {
+    match ending {
+        Ending::Exited(code) => format!("exited with code {code}"),
+        Ending::Signaled { signal, core_dumped: true } => format!("exited on signal {signal} (core dumped)"),
+        Ending::Signaled { signal, core_dumped: false } => format!("exited on signal {signal}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KILLED: Ending = Ending::Signaled { signal: 9, core_dumped: false };
+    const FATAL: Ending = Ending::Exited(2);
+
+    fn spawn(generation: u32, slot: u32) -> Action {
+        Action::Spawn { generation, slot }
+    }
+
+    fn commit(generation: u32, slot: u32) -> Action {
+        Action::Commit { generation, slot }
+    }
+
+    fn steer(live: &[u32], slots: u32) -> Action {
+        Action::Steer { live: live.to_vec(), slots }
+    }
+
+    /// A plan whose first generation, of `workers`, serves since 0 ms.
+    fn serving(workers: u32) -> Plan {
+        let mut plan = Plan::default();
+        plan.begin(workers, 0);
+        for slot in 0..workers {
+            plan.ready(1, slot);
+        }
+        assert_eq!(plan.serving(), Some((1, workers)));
+        plan.take_actions();
+        plan
+    }
+
+    #[test]
+    fn first_generation_listens_before_its_workers_start_and_each_serves_when_ready() {
+        let mut plan = Plan::default();
+        plan.begin(2, 0);
+        assert_eq!(plan.take_actions(), [Action::Listen { generation: 1 }, spawn(1, 0), spawn(1, 1)]);
+        plan.listened(1);
+        plan.ready(1, 1);
+        assert_eq!(plan.take_actions(), [commit(1, 1)]);
+        assert_eq!(plan.serving(), None);
+        plan.ready(1, 0);
+        let served = Action::Serving { generation: 1, workers: 2 };
+        assert_eq!(plan.take_actions(), [commit(1, 0), steer(&[0, 1], 2), served]);
+    }
+
+    #[test]
+    fn reload_commits_only_when_all_are_ready_and_listening_worked() {
+        let mut plan = serving(2);
+        plan.begin(1, 5_000);
+        assert_eq!(plan.take_actions(), [spawn(2, 0)]);
+        assert!(plan.is_starting());
+        plan.ready(2, 0);
+        assert_eq!(plan.take_actions(), [Action::Listen { generation: 2 }]);
+        plan.listened(2);
+        let drain = Action::Drain { generation: 1, successor: true };
+        let served = Action::Serving { generation: 2, workers: 1 };
+        assert_eq!(plan.take_actions(), [commit(2, 0), steer(&[0], 1), drain, served]);
+        plan.ended(1, 0, Ending::Exited(0), 5_100);
+        assert_eq!(plan.take_actions(), []);
+        plan.ended(1, 1, KILLED, 5_100);
+        assert_eq!(plan.take_actions(), [Action::Forget { generation: 1 }]);
+        assert_eq!(plan.deadline_ms(), None);
+    }
+
+    #[test]
+    fn reload_that_cannot_listen_leaves_the_old_one() {
+        let mut plan = serving(1);
+        plan.begin(1, 0);
+        plan.ready(2, 0);
+        plan.take_actions();
+        plan.fail(2, "listen() failed".into());
+        let failed = Action::Failed { generation: 2, reason: "listen() failed".into() };
+        assert_eq!(plan.take_actions(), [Action::Kill { generation: 2 }, failed]);
+        plan.ended(2, 0, KILLED, 10);
+        assert_eq!(plan.take_actions(), [Action::Forget { generation: 2 }]);
+        assert_eq!((plan.serving(), plan.is_starting(), plan.next_number()), (Some((1, 1)), false, 3));
+    }
+
+    #[test]
+    fn reload_that_is_late_is_killed_and_the_old_one_stays() {
+        let mut plan = serving(1);
+        plan.begin(2, 1_000);
+        plan.ready(2, 0);
+        plan.take_actions();
+        assert_eq!(plan.deadline_ms(), Some(11_000));
+        plan.tick(10_999);
+        assert_eq!(plan.take_actions(), []);
+        plan.tick(11_000);
+        let failed = Action::Failed { generation: 2, reason: "generation 2 was not ready in 10 s".into() };
+        assert_eq!(plan.take_actions(), [Action::Kill { generation: 2 }, failed]);
+        plan.ready(2, 1);
+        assert_eq!(plan.take_actions(), []);
+        assert_eq!(plan.serving(), Some((1, 1)));
+    }
+
+    #[test]
+    fn reload_whose_worker_dies_has_failed() {
+        let mut plan = serving(1);
+        plan.begin(2, 0);
+        plan.take_actions();
+        plan.ended(2, 1, FATAL, 5);
+        let reason = "worker process 1 of generation 2 exited with code 2".into();
+        let actions = plan.take_actions();
+        assert_eq!(actions, [Action::Kill { generation: 2 }, Action::Failed { generation: 2, reason }]);
+    }
+
+    #[test]
+    fn old_worker_that_dies_during_a_reload_comes_back_only_if_the_reload_fails() {
+        for reload_works in [true, false] {
+            let mut plan = serving(1);
+            plan.begin(1, 2_000);
+            plan.ended(1, 0, KILLED, 2_100);
+            plan.take_actions();
+            plan.tick(3_000);
+            assert_eq!(plan.take_actions(), []);
+            if reload_works {
+                plan.ready(2, 0);
+                plan.listened(2);
+                let actions = plan.take_actions();
+                assert_eq!(actions.last(), Some(&Action::Forget { generation: 1 }));
+                assert!(!actions.contains(&spawn(1, 0)));
+            } else {
+                plan.fail(2, String::new());
+                plan.take_actions();
+                plan.tick(3_000);
+                assert_eq!(plan.take_actions(), [spawn(1, 0)]);
+            }
+        }
+    }
+
+    #[test]
+    fn dead_worker_is_steered_around_until_its_successor_polls() {
+        let mut plan = serving(3);
+        plan.ended(1, 1, KILLED, 60_000);
+        assert_eq!(plan.take_actions(), [steer(&[0, 2], 3)]);
+        assert_eq!(plan.deadline_ms(), Some(60_000));
+        plan.tick(60_000);
+        assert_eq!(plan.take_actions(), [spawn(1, 1)]);
+        plan.ready(1, 1);
+        assert_eq!(plan.take_actions(), [commit(1, 1), steer(&[0, 1, 2], 3)]);
+    }
+
+    #[test]
+    fn back_off_doubles_to_ten_seconds_and_starts_over_after_a_long_life() {
+        let mut plan = serving(1);
+        let mut now = 0;
+        let mut waits = Vec::new();
+        for _ in 0..9 {
+            plan.ended(1, 0, KILLED, now);
+            let due = plan.deadline_ms().unwrap();
+            waits.push(due - now);
+            now = due;
+            plan.tick(now);
+        }
+        assert_eq!(waits, [100, 200, 400, 800, 1_600, 3_200, 6_400, 10_000, 10_000]);
+        now += LIVED_MS;
+        plan.ended(1, 0, KILLED, now);
+        assert_eq!(plan.deadline_ms(), Some(now));
+        plan.tick(now);
+        plan.ended(1, 0, KILLED, now);
+        assert_eq!(plan.deadline_ms(), Some(now + 100));
+    }
+
+    #[test]
+    fn fatal_exit_is_not_respawned_and_without_any_worker_the_first_start_gives_up() {
+        let mut plan = serving(2);
+        plan.ended(1, 0, FATAL, 10);
+        assert_eq!(plan.take_actions(), [steer(&[1], 2)]);
+        assert_eq!(plan.deadline_ms(), None);
+
+        let mut plan = Plan::default();
+        plan.begin(1, 0);
+        plan.take_actions();
+        plan.ended(1, 0, FATAL, 10);
+        let reason = "no worker process of generation 1 could start".into();
+        let failed = Action::Failed { generation: 1, reason };
+        let exit = Action::Exit { asked: false };
+        assert_eq!(plan.take_actions(), [Action::Kill { generation: 1 }, failed, Action::Forget { generation: 1 }, exit]);
+    }
+
+    #[test]
+    fn first_generation_with_one_fatal_worker_serves_with_the_others() {
+        let mut plan = Plan::default();
+        plan.begin(2, 0);
+        plan.ready(1, 0);
+        plan.take_actions();
+        plan.ended(1, 1, FATAL, 10);
+        assert_eq!(plan.take_actions(), [steer(&[0], 2), Action::Serving { generation: 1, workers: 1 }]);
+    }
+
+    #[test]
+    fn fast_stop_terminates_then_kills() {
+        let mut plan = serving(2);
+        plan.stop(Stop::Fast, 1_000);
+        assert_eq!(plan.take_actions(), [Action::CloseListeners, Action::Terminate { generation: 1 }]);
+        plan.ended(1, 0, Ending::Exited(0), 1_001);
+        plan.tick(1_799);
+        assert_eq!(plan.take_actions(), []);
+        assert_eq!(plan.deadline_ms(), Some(1_800));
+        plan.tick(1_800);
+        assert_eq!(plan.take_actions(), [Action::Kill { generation: 1 }]);
+        plan.ended(1, 1, KILLED, 1_801);
+        assert_eq!(plan.take_actions(), [Action::Forget { generation: 1 }, Action::Exit { asked: true }]);
+    }
+
+    #[test]
+    fn graceful_stop_drains_what_serves_and_terminates_what_starts_and_can_be_hastened() {
+        let mut plan = serving(1);
+        plan.begin(1, 0);
+        plan.take_actions();
+        plan.stop(Stop::Graceful, 5);
+        let drain = Action::Drain { generation: 1, successor: false };
+        assert_eq!(plan.take_actions(), [Action::CloseListeners, drain, Action::Terminate { generation: 2 }]);
+        plan.stop(Stop::Graceful, 6);
+        assert_eq!(plan.take_actions(), []);
+        plan.ended(2, 0, Ending::Exited(0), 10);
+        assert_eq!(plan.take_actions(), [Action::Forget { generation: 2 }]);
+        plan.stop(Stop::Fast, 20);
+        assert_eq!(plan.take_actions(), [Action::Terminate { generation: 1 }]);
+        plan.ended(1, 0, Ending::Exited(0), 30);
+        assert_eq!(plan.take_actions(), [Action::Forget { generation: 1 }, Action::Exit { asked: true }]);
+    }
+
+    #[test]
+    fn stop_while_a_worker_waits_for_its_back_off_ends_at_once() {
+        let mut plan = serving(1);
+        plan.ended(1, 0, KILLED, 0);
+        plan.take_actions();
+        plan.stop(Stop::Graceful, 1);
+        assert_eq!(plan.take_actions().last(), Some(&Action::Exit { asked: true }));
+    }
+
+    #[test]
+    fn retired_workers_end_the_master_stays_and_a_reload_brings_new_ones() {
+        let mut plan = serving(1);
+        plan.retire();
+        assert_eq!(plan.take_actions(), [Action::Drain { generation: 1, successor: false }]);
+        plan.ended(1, 0, Ending::Exited(0), 10);
+        assert_eq!(plan.take_actions(), [Action::Forget { generation: 1 }]);
+        plan.begin(1, 20);
+        assert_eq!(plan.take_actions(), [Action::Listen { generation: 2 }, spawn(2, 0)]);
+        plan.ended(2, 0, FATAL, 30);
+        assert!(!plan.take_actions().iter().any(|action| matches!(action, Action::Exit { .. })));
+    }
+}
