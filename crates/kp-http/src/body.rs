@@ -8,7 +8,7 @@
 use crate::error::BodyError;
 use crate::field::{Known, is_plain_name, is_token_byte, is_value_byte};
 use crate::framing::Framing;
-use crate::{encode, parse};
+use crate::{encode, line};
 use std::ops::Range;
 
 /// Digits of a chunk size, leading zeros included. 16 say everything; some senders pad.
@@ -242,7 +242,7 @@ impl BodyDecoder {
             self.state = State::Done;
             return Ok(());
         }
-        let (name, value) = parse::field_line(line).map_err(|_| BodyError::BadTrailer)?;
+        let (name, value) = line::field_line(line).map_err(|_| BodyError::BadTrailer)?;
         if may_trail(name) {
             encode::field(&mut self.trailers, name, value);
         }

@@ -168,3 +168,40 @@ pub fn reason_phrase(status: u16) -> &'static str {
         _ => "",
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers() {
+        for value in [0, 1, 9, 10, 99, 100, 65535, u64::MAX - 1, u64::MAX] {
+            let mut out = b"x".to_vec();
+            number(&mut out, value);
+            assert_eq!(out, format!("x{value}").as_bytes());
+        }
+    }
+
+    #[test]
+    fn chunk_heads() {
+        for length in [1, 9, 10, 15, 16, 255, 65536, u64::MAX] {
+            assert_eq!(
+                chunk_head(length).as_bytes(),
+                format!("{length:x}\r\n").as_bytes()
+            );
+        }
+    }
+
+    #[test]
+    fn heads() {
+        let mut out = Vec::new();
+        status_line(&mut out, Version::Http11, 302, None);
+        status_line(&mut out, Version::Http10, 418, None);
+        status_line(&mut out, Version::Http11, 200, Some(b"Fine"));
+        request_line(&mut out, b"GET", b"/a", Version::Http10);
+        field(&mut out, b"X-A", b"b");
+        end(&mut out);
+        let want = "HTTP/1.1 302 Moved Temporarily\r\nHTTP/1.0 418 \r\nHTTP/1.1 200 Fine\r\nGET /a HTTP/1.0\r\nX-A: b\r\n\r\n";
+        assert_eq!(String::from_utf8_lossy(&out), want);
+    }
+}

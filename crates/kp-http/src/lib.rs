@@ -1,7 +1,7 @@
 //! HTTP bytes to heads, bodies and events and back. Sans-I/O, both roles.
 //!
-//! `field` knows names, `head` holds a parsed head as one buffer plus spans, `parse` fills it on top of httparse with
-//! kp's own strict rules, `target` takes request targets and hosts apart, `hop` flags what ends here, `framing` decides
+//! `field` knows names, `head` holds a parsed head as one buffer plus spans, `parse` fills it as bytes
+//! arrive, with httparse and kp's own strict rules for `line` and `section`, `target` takes request targets and hosts apart, `hop` flags what ends here, `framing` decides
 //! in one place how a body is delimited (RFC 9112 §6.3), `body` decodes it, `encode` writes heads and chunks.
 
 mod body;
@@ -10,7 +10,9 @@ mod field;
 mod framing;
 mod head;
 mod hop;
+mod line;
 mod parse;
+mod section;
 
 pub mod encode;
 pub mod target;

@@ -1,16 +1,17 @@
-//! From received bytes to heads, both roles: finds the end of a head as it arrives, reads its first line, and lets
-//! httparse read the field lines, with kp's own rules before and after it.
+//! From received bytes to heads, both roles: finds the end of a head as it arrives, has its lines read, and puts the
+//! head together.
 //!
-//! Decides: the line rules (RFC 9112 §2.2: CRLF, no bare CR, bare LF only on request; §5.2: no folding), the first
-//! lines (§3, §4), limits, and what a set of fields means together (`Host`, lengths, `Connection`, `Expect`).
-//! httparse decides what a name and a value may hold. Framing itself is `framing`'s.
+//! Decides: where lines end (RFC 9112 §2.2: CRLF, a bare LF only where it is accepted), the limits, the order in which
+//! mistakes are found (by position, however the bytes arrive), and what a head means as a whole (`Host`, persistence,
+//! `Expect`, `Upgrade`). What a line may hold is `line`'s, what fields mean `section`'s, framing `framing`'s.
 
 use crate::error::{HeadCause, HeadError};
-use crate::field::{self, DROPPED, Field, HOP, Known, Span, is_token, is_value_byte, trim_ows};
-use crate::framing::{self, Declared, Framing};
+use crate::field::{self, HOP, Known, Span};
+use crate::framing::{self, Framing};
 use crate::head::{Method, RequestHead, RequestLine, ResponseHead, StatusLine, Version};
-use crate::{hop, target};
-use httparse::{EMPTY_HEADER, Header};
+use crate::line::{first_bad_line, is_method_byte, name_part, request_line, status_line};
+use crate::section::{Seen, read_fields};
+use crate::target;
 
 /// Empty lines before a request line that are skipped (RFC 9112 §2.2 asks for at least one); more are no mistake
 /// of an old client but noise.
@@ -56,6 +57,7 @@ pub struct HeadReader {
     searched: usize,
     line_at: usize,
     fields_at: usize,
+    checked: usize,
     lines: usize,
     empty_lines: u8,
     first: First,
@@ -167,7 +169,7 @@ impl HeadReader {
                     finish_request(input, self.fields_at..next, self.lines, first, head, limits)?;
                     return Ok(Some(next));
                 }
-                First::Request(_) => self.count_field(limits)?,
+                First::Request(_) => self.count_field(input, limits)?,
                 First::Awaited | First::Response(_) => {
                     self.first = First::Request(request_line(line).map_err(HeadError::new)?);
                     self.fields_at = next;
@@ -204,7 +206,7 @@ impl HeadReader {
                     )?;
                     return Ok(Some(next));
                 }
-                First::Response(_) => self.count_field(limits)?,
+                First::Response(_) => self.count_field(input, limits)?,
                 First::Awaited | First::Request(_) => {
                     self.first = First::Response(status_line(line).map_err(HeadError::new)?);
                     self.fields_at = next;
@@ -242,8 +244,21 @@ impl HeadReader {
         found
     }
 
-    /// The next complete line without its end, and where the one after it starts.
+    /// The next complete line without its end, and where the one after it starts. If there is none, the field lines
+    /// so far are checked: a head that is already wrong is refused without waiting for the rest of it.
     fn line<'a>(
+        &mut self,
+        input: &'a [u8],
+        limits: &HeadLimits,
+    ) -> Result<Option<(&'a [u8], usize)>, HeadError> {
+        let found = self.find_line(input, limits);
+        if !matches!(found, Ok(Some(_))) {
+            self.check_fields(input)?;
+        }
+        found
+    }
+
+    fn find_line<'a>(
         &mut self,
         input: &'a [u8],
         limits: &HeadLimits,
@@ -256,7 +271,7 @@ impl HeadReader {
         let Some(found) = memchr::memchr(b'\n', searchable) else {
             self.searched += searchable.len();
             return if input.len() >= stop {
-                Err(self.too_long(input, stop == total_max))
+                Err(self.too_long(input.get(self.line_at..stop), stop == total_max))
             } else {
                 Ok(None)
             };
@@ -273,9 +288,21 @@ impl HeadReader {
         Ok(Some((line, end + 1)))
     }
 
-    fn count_field(&mut self, limits: &HeadLimits) -> Result<(), HeadError> {
+    fn check_fields(&mut self, input: &[u8]) -> Result<(), HeadError> {
+        if self.fields_at == 0 {
+            return Ok(());
+        }
+        let section = input
+            .get(self.checked.max(self.fields_at)..self.line_at)
+            .unwrap_or_default();
+        self.checked = self.line_at;
+        first_bad_line(section).map_or(Ok(()), Err)
+    }
+
+    fn count_field(&mut self, input: &[u8], limits: &HeadLimits) -> Result<(), HeadError> {
         self.lines += 1;
         if self.lines > limits.fields_max {
+            self.check_fields(input)?;
             return Err(HeadError::new(HeadCause::TooManyFields));
         }
         Ok(())
@@ -290,8 +317,9 @@ impl HeadReader {
         }
     }
 
-    fn too_long(&self, input: &[u8], whole: bool) -> HeadError {
-        let line = input.get(self.line_at..).unwrap_or_default();
+    /// `line` is what there is of it up to the limit, so that the verdict does not depend on what came with it.
+    fn too_long(&self, line: Option<&[u8]>, whole: bool) -> HeadError {
+        let line = line.unwrap_or_default();
         match self.first {
             // A method that long is no method, so it is not the URI that is too long.
             First::Awaited if !line.contains(&b' ') => HeadError::new(HeadCause::BadMethod),
@@ -327,136 +355,6 @@ fn first_line_len(bytes: &[u8], limits: &HeadLimits) -> u32 {
         .unwrap_or_default();
     let line = memchr::memchr2(b'\n', b'\r', shown).unwrap_or(shown.len());
     Span::new(0, line).len
-}
-
-/// nginx's alphabet of methods; RFC 9110 §9.1 allows any token, but what is not in capitals is a mistake.
-fn is_method_byte(byte: u8) -> bool {
-    matches!(byte, b'A'..=b'Z' | b'_' | b'-')
-}
-
-/// RFC 9112 §3: `method SP request-target SP HTTP-version`, single spaces, nothing else.
-fn request_line(line: &[u8]) -> Result<RequestLine, HeadCause> {
-    if line.contains(&b'\r') {
-        return Err(HeadCause::BareCr);
-    }
-    let space = memchr::memchr(b' ', line).ok_or(HeadCause::BadRequestLine)?;
-    let (method_text, rest) = line
-        .split_at_checked(space)
-        .ok_or(HeadCause::BadRequestLine)?;
-    if method_text.is_empty() || !method_text.iter().all(|&byte| is_method_byte(byte)) {
-        return Err(HeadCause::BadMethod);
-    }
-    let rest = rest.get(1..).unwrap_or_default();
-    let length = memchr::memchr(b' ', rest).ok_or(HeadCause::BadRequestLine)?;
-    let (target_text, version_text) = rest
-        .split_at_checked(length)
-        .ok_or(HeadCause::BadRequestLine)?;
-    if target_text.is_empty() {
-        return Err(HeadCause::BadRequestLine);
-    }
-    let version = version(version_text.get(1..).unwrap_or_default())?;
-    let method = Method::of(method_text);
-    let parts = target::parts(method, target_text)?;
-    let at = space + 1;
-    let shift = |span: Span| Span {
-        at: span.at + at as u32,
-        len: span.len,
-    };
-    Ok(RequestLine {
-        method,
-        version,
-        method_len: Span::new(0, space).len,
-        line_len: Span::new(0, line.len()).len,
-        target: Span::new(at, at + length),
-        path: shift(parts.path),
-        authority: shift(parts.authority),
-    })
-}
-
-/// RFC 9112 §2.3: `HTTP/` digit `.` digit. Any 1.x is read as the highest kp knows.
-fn version(text: &[u8]) -> Result<Version, HeadCause> {
-    match text {
-        b"HTTP/1.1" => Ok(Version::Http11),
-        b"HTTP/1.0" => Ok(Version::Http10),
-        [b'H', b'T', b'T', b'P', b'/', b'1', b'.', b'2'..=b'9'] => Ok(Version::Http11),
-        // HTTP/0.9 has no version to write, so this is not it.
-        [b'H', b'T', b'T', b'P', b'/', b'2'..=b'9', b'.', b'0'..=b'9'] => {
-            Err(HeadCause::UnsupportedVersion)
-        }
-        [b'H', b'T', b'T', b'P', b'/', ..] => Err(HeadCause::BadVersion),
-        _ => Err(HeadCause::BadRequestLine),
-    }
-}
-
-/// RFC 9112 §4: `HTTP-version SP 3DIGIT [SP reason-phrase]`; the last space may be missing with the phrase.
-fn status_line(line: &[u8]) -> Result<StatusLine, HeadCause> {
-    let (version_text, rest) = line.split_at_checked(8).ok_or(HeadCause::BadStatusLine)?;
-    let version = version(version_text).map_err(|_| HeadCause::BadStatusLine)?;
-    let (digits, reason) = match rest {
-        [b' ', a, b, c] => ([*a, *b, *c], None),
-        [b' ', a, b, c, b' ', reason @ ..] => ([*a, *b, *c], Some(reason)),
-        _ => return Err(HeadCause::BadStatusLine),
-    };
-    if !digits.iter().all(u8::is_ascii_digit) {
-        return Err(HeadCause::BadStatusLine);
-    }
-    let status = digits
-        .iter()
-        .fold(0, |status, digit| status * 10 + u16::from(digit - b'0'));
-    // RFC 9110 §15: the valid range; what lies outside has no class to treat it by.
-    if !matches!(status, 100..=599)
-        || !reason
-            .unwrap_or_default()
-            .iter()
-            .all(|&byte| is_value_byte(byte))
-    {
-        return Err(HeadCause::BadStatusLine);
-    }
-    let reason_len = reason.map_or(0, <[u8]>::len);
-    Ok(StatusLine {
-        version,
-        status,
-        line_len: Span::new(0, line.len()).len,
-        reason: Span::new(line.len() - reason_len, line.len()),
-    })
-}
-
-/// What the fields say that concerns more than whoever asks for them by name.
-#[derive(Default)]
-struct Facts {
-    host: Seen,
-    length: Seen,
-    coding: Seen,
-    options: hop::Options,
-    expect: Option<Span>,
-    upgrade: Option<Span>,
-    keep_alive: Option<Span>,
-}
-
-/// A field that must not occur twice.
-#[derive(Clone, Copy, Default)]
-enum Seen {
-    #[default]
-    Never,
-    Once(Span),
-    Again,
-}
-
-impl Seen {
-    fn add(&mut self, span: Span) {
-        *self = match self {
-            Self::Never => Self::Once(span),
-            Self::Once(_) | Self::Again => Self::Again,
-        };
-    }
-
-    fn declared(self, bytes: &[u8]) -> Declared<'_> {
-        match self {
-            Self::Never => Declared::Absent,
-            Self::Once(span) => Declared::Once(span.of(bytes)),
-            Self::Again => Declared::Again,
-        }
-    }
 }
 
 fn finish_request(
@@ -563,152 +461,4 @@ fn keep_alive_timeout(value: &[u8]) -> Option<u32> {
             .parse()
             .ok()
     })
-}
-
-/// Reads the field section `section` of `input`, which has `lines` lines before the empty one.
-fn read_fields(
-    input: &[u8],
-    section: std::ops::Range<usize>,
-    lines: usize,
-    fields: &mut Vec<Field>,
-    limits: &HeadLimits,
-) -> Result<Facts, HeadError> {
-    fields.clear();
-    match lines {
-        0..=16 => read_fields_with(&mut [EMPTY_HEADER; 16], input, section, fields, limits),
-        17..=64 => read_fields_with(&mut [EMPTY_HEADER; 64], input, section, fields, limits),
-        65..=1024 => read_many_fields(input, section, fields, limits),
-        _ => read_fields_with(
-            &mut vec![EMPTY_HEADER; lines],
-            input,
-            section,
-            fields,
-            limits,
-        ),
-    }
-}
-
-/// Apart, so that its 32 KiB of stack are not the price of every head.
-#[inline(never)]
-fn read_many_fields(
-    input: &[u8],
-    section: std::ops::Range<usize>,
-    fields: &mut Vec<Field>,
-    limits: &HeadLimits,
-) -> Result<Facts, HeadError> {
-    read_fields_with(&mut [EMPTY_HEADER; 1024], input, section, fields, limits)
-}
-
-fn read_fields_with<'a>(
-    space: &mut [Header<'a>],
-    input: &'a [u8],
-    section: std::ops::Range<usize>,
-    fields: &mut Vec<Field>,
-    limits: &HeadLimits,
-) -> Result<Facts, HeadError> {
-    let text = input.get(section).unwrap_or_default();
-    let headers = match httparse::parse_headers(text, space) {
-        Ok(httparse::Status::Complete((_, headers))) => headers,
-        Ok(httparse::Status::Partial) | Err(_) => return Err(first_bad_line(text)),
-    };
-    let mut facts = Facts::default();
-    let base = input.as_ptr() as usize;
-    for header in headers {
-        let name = header.name.as_bytes();
-        let Ok(name_len) = u16::try_from(name.len()) else {
-            return Err(HeadError::named(HeadCause::FieldTooLarge, name));
-        };
-        let known = Known::of(name);
-        let at = header.value.as_ptr() as usize - base;
-        let value = Span::new(at, at + header.value.len());
-        let mut flags = 0;
-        if known == Known::Other {
-            if is_ignored(name, limits) {
-                flags = DROPPED;
-            }
-        } else {
-            note(&mut facts, known, value, header.value)
-                .map_err(|cause| HeadError::named(cause, name))?;
-            if hop::is_hop(known) {
-                flags = HOP;
-            }
-        }
-        let name_at = Span::new(name.as_ptr() as usize - base, 0).at;
-        fields.push(Field {
-            name_at,
-            value_at: value.at,
-            value_len: value.len,
-            name_len,
-            known,
-            flags,
-        });
-    }
-    facts.options.mark(input, fields);
-    Ok(facts)
-}
-
-fn is_ignored(name: &[u8], limits: &HeadLimits) -> bool {
-    if field::is_plain_name(name, false) {
-        return false;
-    }
-    (limits.ignore_invalid && !field::is_plain_name(name, limits.underscores))
-        || field::is_framing_alias(name)
-}
-
-fn note(facts: &mut Facts, known: Known, span: Span, value: &[u8]) -> Result<(), HeadCause> {
-    match known {
-        Known::Host => facts.host.add(span),
-        Known::ContentLength => facts.length.add(span),
-        Known::TransferEncoding => facts.coding.add(span),
-        Known::Connection => facts.options.read(value)?,
-        Known::Expect => facts.expect = facts.expect.or(Some(span)),
-        Known::Upgrade if !value.is_empty() => facts.upgrade = facts.upgrade.or(Some(span)),
-        Known::KeepAlive => facts.keep_alive = facts.keep_alive.or(Some(span)),
-        _ => {}
-    }
-    Ok(())
-}
-
-/// Finds out which line httparse stumbled over, and why. Only heads that are refused pay for it.
-#[cold]
-fn first_bad_line(section: &[u8]) -> HeadError {
-    for line in section.split(|&byte| byte == b'\n') {
-        let line = line.strip_suffix(b"\r").unwrap_or(line);
-        if line.is_empty() {
-            break;
-        }
-        if let Err(cause) = field_line(line) {
-            return HeadError::named(cause, name_part(line));
-        }
-    }
-    HeadError::new(HeadCause::BadName)
-}
-
-/// One field line without its line end, by the same rules as httparse's (RFC 9112 §5).
-pub(crate) fn field_line(line: &[u8]) -> Result<(&[u8], &[u8]), HeadCause> {
-    if matches!(line, [b' ' | b'\t', ..]) {
-        return Err(HeadCause::Folded);
-    }
-    if line.contains(&b'\r') {
-        return Err(HeadCause::BareCr);
-    }
-    let colon = memchr::memchr(b':', line).ok_or(HeadCause::NoColon)?;
-    let (name, value) = line.split_at_checked(colon).ok_or(HeadCause::NoColon)?;
-    let value = trim_ows(value.get(1..).unwrap_or_default());
-    if matches!(name, [.., b' ' | b'\t']) {
-        return Err(HeadCause::SpaceBeforeColon);
-    }
-    if !is_token(name) {
-        return Err(HeadCause::BadName);
-    }
-    if !value.iter().all(|&byte| is_value_byte(byte)) {
-        return Err(HeadCause::BadValue);
-    }
-    Ok((name, value))
-}
-
-/// What a log line shows of a bad field line: the part before the colon.
-fn name_part(line: &[u8]) -> &[u8] {
-    let end = memchr::memchr3(b':', b'\r', b'\n', line).unwrap_or(line.len());
-    trim_ows(line.get(..end).unwrap_or_default())
 }

@@ -351,3 +351,195 @@ pub fn unescape_uri(out: &mut Vec<u8>, text: &[u8], kind: Unescape) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn normalised(target: &str, merge_slashes: bool) -> Result<(String, String), TargetError> {
+        let mut out = Vec::new();
+        let arguments = normalise(target.as_bytes(), merge_slashes, &mut out)?;
+        let text = |bytes: &[u8]| {
+            bytes
+                .iter()
+                .map(|&byte| char::from(byte))
+                .collect::<String>()
+        };
+        Ok((text(&out), text(&target.as_bytes()[arguments])))
+    }
+
+    /// Measured on nginx 1.31.
+    #[test]
+    fn paths_as_nginx_reads_them() {
+        for (target, path, arguments) in [
+            ("/", "/", ""),
+            ("/name/a%2Fb?x=%20", "/name/a/b", "x=%20"),
+            ("/name/a%20b", "/name/a b", ""),
+            ("/name/%7Euser", "/name/~user", ""),
+            ("/name/../name/a", "/name/a", ""),
+            ("/name//a", "/name/a", ""),
+            ("/name/%C3%A9", "/name/\u{c3}\u{a9}", ""),
+            ("/name/a%3Fb", "/name/a?b", ""),
+            ("/name/a%25b", "/name/a%b", ""),
+            ("/a%3fb%23%25", "/a?b#%", ""),
+            ("/a%2f..%2fb", "/b", ""),
+            ("/a/%2e%2e/b", "/b", ""),
+            ("/a/.%2e/b", "/b", ""),
+            ("/a/..", "/", ""),
+            ("/a/.", "/a/", ""),
+            ("/a/./b", "/a/b", ""),
+            ("/a/..?x", "/", "x"),
+            ("/a/.?x", "/a/", "x"),
+            ("/a/...", "/a/...", ""),
+            ("/a/..b/.c", "/a/..b/.c", ""),
+            ("/a/b.", "/a/b.", ""),
+            ("/a/b..", "/a/b..", ""),
+            ("/a+b%2B", "/a+b+", ""),
+            ("/a\\b", "/a\\b", ""),
+            ("/a?%zz", "/a", "%zz"),
+            ("/%0d%0a", "/\r\n", ""),
+            ("/x??y", "/x", "?y"),
+            ("/x?", "/x", ""),
+            ("/a#b", "/a", ""),
+            ("/a?b#c", "/a", "b"),
+            ("/a/..#b", "/", ""),
+            ("/a/b/../../c/", "/c/", ""),
+            ("/a///b", "/a/b", ""),
+            ("*", "/", ""),
+        ] {
+            assert_eq!(
+                normalised(target, true),
+                Ok((path.to_owned(), arguments.to_owned())),
+                "{target}"
+            );
+        }
+    }
+
+    #[test]
+    fn slashes_are_kept_where_they_are_not_merged() {
+        for (target, path) in [
+            ("/a//b", "/a//b"),
+            ("//", "//"),
+            ("/a//../b", "/a/b"),
+            ("/a//..", "/a/"),
+            ("/a/%2f/b", "/a///b"),
+            ("/a/.//b", "/a//b"),
+        ] {
+            assert_eq!(
+                normalised(target, false),
+                Ok((path.to_owned(), String::new())),
+                "{target}"
+            );
+        }
+    }
+
+    #[test]
+    fn paths_nginx_refuses() {
+        for (target, error) in [
+            ("/..", TargetError::AboveRoot),
+            ("/../x", TargetError::AboveRoot),
+            ("/a/../../x", TargetError::AboveRoot),
+            ("/..?x", TargetError::AboveRoot),
+            ("/%2e%2e/x", TargetError::AboveRoot),
+            ("/%00", TargetError::Nul),
+            ("/%", TargetError::BadEscape),
+            ("/%4", TargetError::BadEscape),
+            ("/%zz", TargetError::BadEscape),
+            ("/%4g", TargetError::BadEscape),
+            ("/%?4", TargetError::BadEscape),
+            ("/%+1", TargetError::BadEscape),
+        ] {
+            assert_eq!(normalised(target, true), Err(error), "{target}");
+            assert_eq!(normalised(target, false), Err(error), "{target}");
+        }
+    }
+
+    #[test]
+    fn what_was_there_before_stays() {
+        let mut out = b"/x/y".to_vec();
+        assert_eq!(normalise(b"/a/../b", true, &mut out), Ok(7..7));
+        assert_eq!(out, b"/x/y/b");
+        assert_eq!(
+            normalise(b"/..", true, &mut b"/x".to_vec()),
+            Err(TargetError::AboveRoot)
+        );
+    }
+
+    /// Measured on nginx 1.31: a replaced prefix, a capture in a query, and the component kind of its documentation.
+    #[test]
+    fn escapes_keep_what_nginx_keeps() {
+        let kept = |kind| {
+            let mut kept = String::new();
+            for byte in 0..=255u8 {
+                let mut out = Vec::new();
+                escape_uri(&mut out, &[byte], kind);
+                if out == [byte] {
+                    kept.push(char::from(byte));
+                } else {
+                    assert_eq!(String::from_utf8_lossy(&out), format!("%{byte:02X}"));
+                }
+            }
+            kept
+        };
+        let letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZ";
+        let small = letters.to_ascii_lowercase();
+        assert_eq!(
+            kept(Escape::Uri),
+            format!("!$&'()*+,-./0123456789:;=@{letters}[]_{small}~")
+        );
+        assert_eq!(
+            kept(Escape::Args),
+            format!("!$'()*,-./0123456789:=@{letters}[]_{small}~")
+        );
+        assert_eq!(
+            kept(Escape::Component),
+            format!("-.0123456789{letters}_{small}~")
+        );
+    }
+
+    #[test]
+    fn unescaping() {
+        for (text, all, redirect) in [
+            ("a%41%20", "aA ", "aA%20"),
+            ("%25%24%26", "%$&", "%25%24&"),
+            ("%7e%7f%80", "~\u{7f}\u{80}", "~%7f%80"),
+            ("a?%41", "a?A", "a?%41"),
+            ("%", "%", "%"),
+            ("%4", "%4", "%4"),
+            ("%zz%41", "%zzA", "%zzA"),
+        ] {
+            for (kind, want) in [(Unescape::All, all), (Unescape::Redirect, redirect)] {
+                let mut out = Vec::new();
+                unescape_uri(&mut out, text.as_bytes(), kind);
+                let want: Vec<u8> = want.chars().map(|char| u32::from(char) as u8).collect();
+                assert_eq!(out, want, "{text} {kind:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn hosts_are_split_and_lowered() {
+        for (text, host, port) in [
+            ("Example.TEST", "example.test", None),
+            ("Foo.Test:99", "foo.test", Some(99)),
+            ("a.", "a", None),
+            ("a.:80", "a", Some(80)),
+            ("a:", "a", None),
+            ("[::A]:8080", "[::a]", Some(8080)),
+            ("[::1]", "[::1]", None),
+            ("a:65535", "a", Some(65535)),
+        ] {
+            let mut out = b"-".to_vec();
+            host_name(text.as_bytes(), &mut out);
+            assert_eq!(String::from_utf8_lossy(&out), format!("-{host}"), "{text}");
+            assert_eq!(
+                split_host(text.as_bytes()).and_then(|(_, port)| port),
+                port,
+                "{text}"
+            );
+        }
+        let mut out = Vec::new();
+        host_name(b"a b", &mut out);
+        assert!(out.is_empty());
+    }
+}
