@@ -1,25 +1,18 @@
 //! Regular expressions as nginx's users write them, without the power to hang a worker.
 //!
 //! A pattern is first translated from PCRE's spelling ([`translate`]), then given to the linear-time engine; only what
-//! that refuses (look-around, backreferences, possessive and atomic groups) runs on the backtracking engine, under a step
-//! limit. Both work on bytes, since a decoded URI need not be UTF-8, and without Unicode classes unless the pattern
-//! begins with `(*UTF8)`, as PCRE.
+//! that has no way to do (look-around, references, possessive and atomic groups) runs on our own backtracking engine,
+//! which counts its steps. Both work on bytes, since a decoded URI need not be UTF-8, and without Unicode classes unless
+//! the pattern begins with `(*UTF8)`, as PCRE.
 
+mod backtrack;
+mod syntax;
 mod translate;
 
-use regex_automata::Input;
-use regex_automata::meta;
+use backtrack::Backtracking;
 use regex_automata::util::primitives::NonMaxUsize;
-use regex_automata::util::syntax;
-
-/// Steps of the backtracking engine by length of the subject: a step may scan the rest of the subject, so that a long
-/// one gets fewer. Measured in release builds, the most expensive step stays below 5 ms in total for each row.
-const STEPS: [(usize, usize); 4] = [
-    (256, 50_000),
-    (2_048, 10_000),
-    (8_192, 2_500),
-    (usize::MAX, 500),
-];
+use regex_automata::util::syntax::Config as SyntaxConfig;
+use regex_automata::{Input, PatternID, meta};
 
 /// Groups that fit the stack while matching; more cost one allocation.
 const GROUPS_ON_STACK: usize = 16;
@@ -33,174 +26,99 @@ pub(crate) struct Limit;
 
 /// One compiled expression.
 #[derive(Debug)]
-pub(crate) struct Regex {
-    engine: Engine,
-    /// Groups including `$0`.
-    groups: usize,
-}
-
-#[derive(Debug)]
-enum Engine {
+pub(crate) enum Regex {
+    /// In time linear in the subject.
     Linear(Box<meta::Regex>),
-    /// One per row of [`STEPS`], since the limit is part of what is compiled.
-    Backtracking(Vec<fancy_regex::Regex>),
+    /// Under a step limit.
+    Backtracking(Backtracking),
 }
 
 impl Regex {
     /// Compiles a pattern, or says in a few words what is wrong with it.
-    pub(crate) fn new(pattern: &str, case_insensitive: bool) -> Result<Self, String> {
+    pub(crate) fn new(pattern: &str, ignore_case: bool) -> Result<Self, String> {
         let translated = translate::translate(pattern)?;
-        let refused = if translated.backtracking {
-            String::new()
-        } else {
-            match linear(&translated, case_insensitive) {
-                Ok(regex) => return Ok(regex),
-                // The other engine would take the second of two groups of one name.
-                Err(reason) if reason.starts_with("duplicate") => return Err(reason),
-                Err(reason) => reason,
-            }
-        };
-        backtracking(&translated, case_insensitive)
-            .map_err(|reason| if refused.is_empty() { reason } else { refused })
+        if !translated.backtracking {
+            return linear(&translated, ignore_case);
+        }
+        if translated.unicode {
+            return Err(String::from(
+                "\"(*UTF8)\" together with look-around or references is not supported",
+            ));
+        }
+        let parsed = syntax::parse(&translated.text, ignore_case)?;
+        Backtracking::new(parsed).map(Self::Backtracking)
     }
 
     /// Whether it matches anywhere in the subject.
     pub(crate) fn is_match(&self, subject: &[u8]) -> Result<bool, Limit> {
-        match &self.engine {
-            Engine::Linear(regex) => Ok(regex.is_match(Input::new(subject))),
-            Engine::Backtracking(by_length) => row(by_length, subject)
-                .map_or(Err(Limit), |regex| {
-                    regex.is_match(subject).map_err(|_| Limit)
-                }),
+        match self {
+            Self::Linear(regex) => Ok(regex.is_match(Input::new(subject))),
+            Self::Backtracking(regex) => regex.search(subject, None),
         }
     }
 
     /// Whether it matches, and where its groups did. `groups` is changed only when it matches.
     pub(crate) fn captures(&self, subject: &[u8], groups: &mut Vec<Group>) -> Result<bool, Limit> {
-        match &self.engine {
-            Engine::Linear(regex) => Ok(self.linear_captures(regex, subject, groups)),
-            Engine::Backtracking(by_length) => {
-                let regex = row(by_length, subject).ok_or(Limit)?;
-                let Some(found) = regex.captures(subject).map_err(|_| Limit)? else {
-                    return Ok(false);
-                };
-                groups.clear();
-                groups.extend(
-                    (0..self.groups)
-                        .map(|group| found.get(group).and_then(|at| span(at.start(), at.end()))),
-                );
-                Ok(true)
-            }
+        match self {
+            Self::Linear(regex) => Ok(linear_captures(regex, subject, groups)),
+            Self::Backtracking(regex) => regex.search(subject, Some(groups)),
         }
     }
 
     /// Number of a named group.
     pub(crate) fn group(&self, name: &str) -> Option<usize> {
-        match &self.engine {
-            Engine::Linear(regex) => regex
-                .group_info()
-                .to_index(regex_automata::PatternID::ZERO, name),
-            Engine::Backtracking(by_length) => by_length
-                .first()
-                .and_then(|regex| regex.capture_names().position(|group| group == Some(name))),
+        match self {
+            Self::Linear(regex) => regex.group_info().to_index(PatternID::ZERO, name),
+            Self::Backtracking(regex) => regex.group(name),
         }
     }
+}
 
-    fn linear_captures(
-        &self,
-        regex: &meta::Regex,
-        subject: &[u8],
-        groups: &mut Vec<Group>,
-    ) -> bool {
-        let mut on_stack = [None::<NonMaxUsize>; 2 * GROUPS_ON_STACK];
-        let mut on_heap = Vec::new();
-        let slots = match on_stack.get_mut(..2 * self.groups) {
-            Some(slots) => slots,
-            None => {
-                on_heap.resize(2 * self.groups, None);
-                on_heap.as_mut_slice()
-            }
-        };
-        if regex.search_slots(&Input::new(subject), slots).is_none() {
-            return false;
+fn linear_captures(regex: &meta::Regex, subject: &[u8], groups: &mut Vec<Group>) -> bool {
+    let wanted = 2 * regex.group_info().group_len(PatternID::ZERO);
+    let mut on_stack = [None::<NonMaxUsize>; 2 * GROUPS_ON_STACK];
+    let mut on_heap = Vec::new();
+    let slots = match on_stack.get_mut(..wanted) {
+        Some(slots) => slots,
+        None => {
+            on_heap.resize(wanted, None);
+            on_heap.as_mut_slice()
         }
-        groups.clear();
-        groups.extend(slots.chunks_exact(2).map(|pair| match pair {
-            [Some(start), Some(end)] => span(start.get(), end.get()),
-            _ => None,
-        }));
-        true
+    };
+    if regex.search_slots(&Input::new(subject), slots).is_none() {
+        return false;
     }
+    groups.clear();
+    groups.extend(slots.chunks_exact(2).map(|pair| match pair {
+        [Some(start), Some(end)] => Some((
+            u32::try_from(start.get()).ok()?,
+            u32::try_from(end.get()).ok()?,
+        )),
+        _ => None,
+    }));
+    true
 }
 
-fn span(start: usize, end: usize) -> Group {
-    Some((u32::try_from(start).ok()?, u32::try_from(end).ok()?))
-}
-
-fn row<'a>(by_length: &'a [fancy_regex::Regex], subject: &[u8]) -> Option<&'a fancy_regex::Regex> {
-    STEPS
-        .iter()
-        .position(|(length, _)| subject.len() <= *length)
-        .and_then(|row| by_length.get(row))
-}
-
-fn linear(translated: &translate::Translated, case_insensitive: bool) -> Result<Regex, String> {
-    let syntax = syntax::Config::new()
+fn linear(translated: &translate::Translated, ignore_case: bool) -> Result<Regex, String> {
+    let syntax = SyntaxConfig::new()
         .unicode(translated.unicode)
         .utf8(false)
-        .case_insensitive(case_insensitive);
-    let regex = meta::Regex::builder()
+        .case_insensitive(ignore_case);
+    meta::Regex::builder()
         .configure(meta::Config::new().utf8_empty(false))
         .syntax(syntax)
         .build(&translated.text)
-        .map_err(|error| match error.syntax_error() {
-            Some(error) => last_line(&error.to_string()),
-            None => match error.size_limit() {
-                Some(_) => String::from("it is too large when compiled"),
-                None => error.to_string(),
-            },
-        })?;
-    let groups = regex
-        .group_info()
-        .group_len(regex_automata::PatternID::ZERO);
-    Ok(Regex {
-        engine: Engine::Linear(Box::new(regex)),
-        groups,
-    })
+        .map(|regex| Regex::Linear(Box::new(regex)))
+        .map_err(|error| reason_of(&error))
 }
 
-fn backtracking(
-    translated: &translate::Translated,
-    case_insensitive: bool,
-) -> Result<Regex, String> {
-    let mut by_length = Vec::with_capacity(STEPS.len());
-    for (_, steps) in STEPS {
-        let mut builder = fancy_regex::RegexBuilder::new(&translated.text);
-        builder
-            .case_insensitive(case_insensitive)
-            .backtrack_limit(steps)
-            .bytes_mode(if translated.unicode {
-                fancy_regex::BytesMode::UnicodeBytes
-            } else {
-                fancy_regex::BytesMode::Ascii
-            });
-        let regex = builder
-            .build()
-            .map_err(|error| last_line(&error.to_string()))?;
-        by_length.push(regex);
-    }
-    let groups = by_length
-        .first()
-        .map_or(1, fancy_regex::Regex::captures_len);
-    Ok(Regex {
-        engine: Engine::Backtracking(by_length),
-        groups,
-    })
-}
-
-/// The engines draw the pattern over several lines; the reason is on the last one.
-fn last_line(text: &str) -> String {
-    let line = text.lines().last().unwrap_or(text).trim();
+/// The engine draws the pattern over several lines; the reason is on the last one.
+fn reason_of(error: &meta::BuildError) -> String {
+    let Some(syntax) = error.syntax_error() else {
+        return String::from("it is too large when compiled");
+    };
+    let text = syntax.to_string();
+    let line = text.lines().last().unwrap_or(&text).trim();
     line.strip_prefix("error: ").unwrap_or(line).to_owned()
 }
 
@@ -274,6 +192,32 @@ mod tests {
             (r"^(?>a+)b", b"aab", true),
             (r"(?<!x)y", b"xy", false),
             (r"(?<=x)y", b"xy", true),
+            (r"(?<=ab|c)y", b"cy", true),
+            (r"(?<=ab|c)y", b"aby", true),
+            (r"(?<=ab|c)y", b"by", false),
+            (r"(?<!ab|c)y", b"aby", false),
+            (r"(?<!ab|c)y", b"by", true),
+            (r"^(?:a*)*(?!x)$", b"aaa", true),
+            (r"^(?:a|b*)*?c(?!x)", b"abbac", true),
+            (r"^(?:ab){2,3}(?!c)", b"ababab", true),
+            (r"^(?:ab){2}(?!a)", b"ababab", false),
+            (r"^a{2,3}?(?=ab)", b"aaab", true),
+            (r"^(a|ab)(?=c)", b"abc", true),
+            (r"^(?i:A)b(?!x)", b"ab", true),
+            (r"^(?i:A)b(?!x)", b"aB", false),
+            (r"(?i)^(a)\1$", b"aA", true),
+            (r"^(?<q>['\x22]).*\k<q>$", b"'x'", true),
+            (r"^(?P<q>['\x22]).*(?P=q)$", b"'x\"", false),
+            (r"\bphp\b(?!x)", b"/php/", true),
+            (r"\bphp\b(?!x)", b"/xphp/", false),
+            (r"^(?=.*\d)(?=.*[a-z])\w+$", b"a1", true),
+            (r"^(?=.*\d)(?=.*[a-z])\w+$", b"aa", false),
+            (r"^.*+(?<=z)", b"aaz", true),
+            (r"^(?>a|ab)c", b"abc", false),
+            (r"(?!)", b"a", false),
+            ("^é(?!x)", "é".as_bytes(), true),
+            (r"^(?:(?=a)a|b)+$", b"aba", true),
+            (r"(?m)^b$(?!x)", b"a\nb\nc", true),
         ];
         for (pattern, subject, expected) in cases {
             assert_eq!(
