@@ -63,7 +63,7 @@ impl Names {
         self.names
     }
 
-    /// A variable by name, without the `$`. What a configuration defines goes before the `http_…` families, as in nginx.
+    /// A variable by name, without the `$`. As in nginx `$arg_` alone is a variable too, one that never has a value. What a configuration defines goes before the `http_…` families, as in nginx.
     pub(crate) fn find(&self, name: &str) -> Option<Variable> {
         let name = name.to_ascii_lowercase();
         if let Some(variable) = builtin(&name) {
@@ -73,7 +73,7 @@ impl Names {
             return Some(Variable::User(*variable));
         }
         PREFIXES.iter().find_map(|(prefix, make)| {
-            let rest = name.strip_prefix(prefix).filter(|rest| !rest.is_empty())?;
+            let rest = name.strip_prefix(prefix)?;
             Some(make(rest.to_owned()))
         })
     }
@@ -295,10 +295,6 @@ mod tests {
         assert_eq!(
             error("$bakcend"),
             VariableError::Unknown("bakcend".into(), Some("backend".into()))
-        );
-        assert_eq!(
-            error("$http_"),
-            VariableError::Unknown("http_".into(), Some("https".into()))
         );
     }
 

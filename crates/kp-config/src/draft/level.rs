@@ -229,11 +229,12 @@ impl Reader<'_> {
                 continue;
             }
             if entry.args.is_empty() {
-                let message = format!(
-                    "invalid number of parameters in \"types\": \"{}\" has no extension",
-                    entry.name.text
+                let message = format!("\"{}\" has no extension", entry.name.text);
+                self.warning(
+                    entry.name.span,
+                    message,
+                    "this line of \"types\" is ignored",
                 );
-                self.error(entry.name.span, message);
             }
             for extension in &entry.args {
                 self.add_type(&mut types, &entry.name, extension);

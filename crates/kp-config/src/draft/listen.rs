@@ -120,12 +120,6 @@ fn parameter(listen: &mut ListenDraft, word: &Word) -> Result<(), Diagnostic> {
         }
         ("ipv6only", Some("on")) => options.ipv6only = Some(true),
         ("ipv6only", Some("off")) => options.ipv6only = Some(false),
-        ("ipv6only", Some(value)) => {
-            return Err(Diagnostic::error(
-                word.span,
-                format!("invalid ipv6only flags \"{value}\""),
-            ));
-        }
         ("so_keepalive", Some(value)) => {
             let keepalive = so_keepalive(value).ok_or_else(|| {
                 Diagnostic::error(

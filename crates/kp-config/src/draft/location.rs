@@ -469,7 +469,7 @@ impl Reader<'_> {
                 .args
                 .first()
                 .map_or(directive.at, |word| word.span);
-            self.error(span, "invalid condition \"()\"");
+            self.error(span, "invalid condition \")\"");
             return None;
         }
         Some(kept)

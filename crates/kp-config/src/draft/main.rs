@@ -226,7 +226,7 @@ impl Reader<'_> {
                     reader.report(
                         Diagnostic::error(
                             word.span,
-                            "invalid value of \"worker_processes\" directive",
+                            "\"worker_processes\" directive invalid value",
                         )
                         .hint(format!("it is \"auto\" or a number from 1 to {MOST}")),
                     );

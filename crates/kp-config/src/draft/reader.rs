@@ -85,7 +85,7 @@ impl<'a> Reader<'a> {
         match self.names.compile(text) {
             Ok(template) => Some(template),
             Err(error) => {
-                self.report(variable_diagnostic(&error, text, span));
+                self.report(variable_diagnostic(&error, span));
                 None
             }
         }
@@ -189,12 +189,10 @@ impl<'a> Reader<'a> {
     }
 }
 
-fn variable_diagnostic(error: &VariableError, text: &str, span: Span) -> Diagnostic {
+fn variable_diagnostic(error: &VariableError, span: Span) -> Diagnostic {
     match error {
-        VariableError::InvalidName => {
-            Diagnostic::error(span, format!("invalid variable name in \"{text}\""))
-                .hint("after \"$\" stands a name of letters, digits and \"_\"")
-        }
+        VariableError::InvalidName => Diagnostic::error(span, "invalid variable name")
+            .hint("after \"$\" stands a name of letters, digits and \"_\""),
         VariableError::Unclosed(name) => Diagnostic::error(
             span,
             format!("the closing bracket in \"{name}\" variable is missing"),

@@ -92,9 +92,15 @@ impl UpstreamDraft {
         let Some((address, parameters)) = directive.args.split_first() else {
             return;
         };
+        // One finding is enough where the name was to be looked up later.
+        let later = parameters.iter().any(|word| word.text == "resolve");
         let mut line = ServerLineDraft {
             name: Spanned::new(address.text.clone(), address.span),
-            addresses: reader.peer_addresses(&address.text, 80, address.span),
+            addresses: if later {
+                Vec::new()
+            } else {
+                reader.peer_addresses(&address.text, 80, address.span)
+            },
             weight: 1,
             max_conns: 0,
             max_fails: 1,
@@ -175,7 +181,7 @@ impl UpstreamDraft {
             [] => false,
             [two, method @ ..] if two.text == "two" => {
                 if let Some(method) = method.first().filter(|method| method.text != "least_conn") {
-                    let message = format!("unsupported load balancing method \"{}\"", method.text);
+                    let message = format!("invalid parameter \"{}\"", method.text);
                     reader.report(
                         Diagnostic::error(method.span, message).hint("it can be \"least_conn\""),
                     );

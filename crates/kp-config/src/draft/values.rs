@@ -202,10 +202,10 @@ impl Reader<'_> {
     /// A path below the prefix, with directory levels after it.
     pub(crate) fn temp_path(&mut self, directive: &Directive, slot: &mut Option<Spanned<PathBuf>>) {
         for word in directive.args.iter().skip(1) {
-            if !matches!(word.text.as_str(), "1" | "2" | "3") {
+            if value::number(&word.text).is_none_or(|level| level == 0) {
                 self.report(
                     Diagnostic::error(word.span, format!("invalid value \"{}\"", word.text))
-                        .hint("a directory level is 1, 2 or 3"),
+                        .hint("a directory level is a number from 1"),
                 );
             }
         }

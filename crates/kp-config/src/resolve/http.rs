@@ -22,10 +22,11 @@ pub(super) fn resolve(
     let upstreams = std::mem::take(&mut draft.upstreams);
     let upstreams = upstreams
         .into_iter()
-        .filter_map(|group| upstream::resolve(group, reader))
+        .map(|group| upstream::resolve(group, reader))
         .collect();
     let listeners = listen::resolve(&draft.servers, reader);
     let mut builder = Builder::new(reader, upstreams, log_formats, error_log);
+    builder.check_default_redirect(&draft.level, None);
     let mut servers = Vec::new();
     for (index, server) in draft.servers.into_iter().enumerate() {
         let id = ServerId(u32::try_from(index).unwrap_or(u32::MAX));
@@ -64,6 +65,7 @@ fn virtual_host(
         names.push(ServerName::Exact(String::new()));
     }
     let children = std::mem::take(&mut draft.root.children);
+    builder.check_default_redirect(&draft.root.level, None);
     draft
         .root
         .level

@@ -1,12 +1,15 @@
 //! Warnings that need the whole picture: a proxy that passes requests to itself.
 
 use crate::draft::Reader;
-use crate::model::{Forwarding, Handler, Http, ListenAddress, PeerAddress, ProxyTarget};
+use crate::model::{
+    Forwarding, Handler, Http, ListenAddress, LocationId, LocationMatch, PeerAddress, ProxyTarget,
+    ServerId,
+};
 use std::net::SocketAddr;
 
 /// Checks every location.
 pub(super) fn check(http: &Http, reader: &mut Reader<'_>) {
-    for location in &http.locations {
+    for (index, location) in http.locations.iter().enumerate() {
         // With forwarding on kp sees its own mark and answers 508.
         if location.proxy.forwarding != Forwarding::Off {
             continue;
@@ -14,9 +17,15 @@ pub(super) fn check(http: &Http, reader: &mut Reader<'_>) {
         let Handler::Proxy(pass) = &location.handler else {
             continue;
         };
-        let ProxyTarget::Upstream { upstream, .. } = &pass.target else {
+        let ProxyTarget::Upstream { upstream, uri, .. } = &pass.target else {
             continue;
         };
+        if uri
+            .as_ref()
+            .is_some_and(|uri| !comes_back(http, location.server, index, uri))
+        {
+            continue;
+        }
         let Some(group) = http.upstreams.get(upstream.index()) else {
             continue;
         };
@@ -38,6 +47,32 @@ pub(super) fn check(http: &Http, reader: &mut Reader<'_>) {
             reader.warning(pass.span, message, hint);
         }
     }
+}
+
+/// Whether a request for this URI is routed to the location that sends it, as far as the prefixes tell.
+fn comes_back(http: &Http, server: ServerId, sender: usize, uri: &str) -> bool {
+    let path = uri.split('?').next().unwrap_or(uri);
+    let fixed = http
+        .servers
+        .get(server.index())
+        .map(|server| server.locations.fixed.as_slice());
+    let reach = |id: &LocationId| match http
+        .locations
+        .get(id.index())
+        .map(|location| &location.matches)
+    {
+        Some(LocationMatch::Exact(text)) if text == path => Some(usize::MAX),
+        Some(LocationMatch::Prefix { text, .. }) if path.starts_with(text.as_str()) => {
+            Some(text.len())
+        }
+        _ => None,
+    };
+    let found = fixed
+        .unwrap_or_default()
+        .iter()
+        .filter_map(|id| Some((reach(id)?, id)))
+        .max_by_key(|(reach, _)| *reach);
+    found.is_none_or(|(_, id)| id.index() == sender)
 }
 
 /// Whether a peer's address is one that the listener answers at. A wildcard listener has every address of this host; only

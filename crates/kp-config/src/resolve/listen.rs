@@ -120,7 +120,7 @@ impl Gathered {
 
 /// A name that two servers have at one address: the first one gets it.
 fn check_names(listener: &Listener, servers: &[ServerDraft], reader: &mut Reader<'_>) {
-    let mut seen: HashMap<String, Span> = HashMap::new();
+    let mut seen: HashMap<String, (ServerId, Span)> = HashMap::new();
     for id in &listener.servers {
         let Some(server) = servers.get(id.index()) else {
             continue;
@@ -134,7 +134,10 @@ fn check_names(listener: &Listener, servers: &[ServerDraft], reader: &mut Reader
             .is_empty()
             .then(|| (String::new(), server.span));
         for (name, span) in names.chain(nameless) {
-            if let Some(first) = seen.get(&name) {
+            if let Some((owner, first)) = seen.get(&name) {
+                if owner == id {
+                    continue;
+                }
                 let message = format!(
                     "conflicting server name \"{name}\" on {}, ignored",
                     text(&listener.address)
@@ -145,7 +148,7 @@ fn check_names(listener: &Listener, servers: &[ServerDraft], reader: &mut Reader
                     format!("the server on line {} has it", first.line),
                 );
             } else {
-                seen.insert(name, span);
+                seen.insert(name, (*id, span));
             }
         }
     }

@@ -60,6 +60,7 @@ impl<'a, 'e> Builder<'a, 'e> {
         above: &LevelDraft,
         server: ServerId,
     ) -> LocationId {
+        self.check_default_redirect(&draft.level, draft.proxy_pass.as_ref());
         draft
             .level
             .inherit_checked(above, "the level above", self.reader);
@@ -97,13 +98,7 @@ impl<'a, 'e> Builder<'a, 'e> {
         };
         let rewrite = self.rewrite(draft.rewrite, &draft.level, &handler, server);
         let pass_text = draft.proxy_pass.as_ref().map(|pass| pass.text.as_str());
-        let proxy = self.proxy_settings(
-            &draft.level,
-            &draft.matches,
-            &draft.text,
-            &handler,
-            pass_text,
-        );
+        let proxy = self.proxy_settings(&draft.level, &draft.text, &handler, pass_text);
         let mut location = self.settings(draft.level, handler, proxy, server);
         location.matches = draft.matches;
         location.children = children;

@@ -45,7 +45,7 @@ pub(crate) fn resolve(
     let mut reader = Reader::new(environment, tree);
     let draft = draft::read(tree, &mut reader);
     let config = config(draft, &mut reader);
-    let mut diagnostics = tidy(std::mem::take(&mut reader.diagnostics));
+    let diagnostics = tidy(std::mem::take(&mut reader.diagnostics));
     let failed = diagnostics
         .iter()
         .any(|diagnostic| diagnostic.severity == Severity::Error);

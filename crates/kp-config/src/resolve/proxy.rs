@@ -208,12 +208,11 @@ impl Builder<'_, '_> {
     pub(super) fn proxy_settings(
         &mut self,
         level: &LevelDraft,
-        matches: &LocationMatch,
         text: &str,
         handler: &Handler,
         pass: Option<&str>,
     ) -> Proxy {
-        let redirects = self.redirects(level.redirects.as_ref(), matches, text, handler, pass);
+        let redirects = self.redirects(level.redirects.as_ref(), text, handler, pass);
         let level = level.clone();
         let pass_headers = or(level.pass_headers, Vec::new());
         let mut hide_headers: Vec<String> = HIDDEN.iter().map(|name| (*name).to_owned()).collect();
@@ -289,15 +288,38 @@ impl Builder<'_, '_> {
         }
     }
 
-    fn redirects(
+    /// `proxy_redirect default` needs a fixed `proxy_pass` on the same level.
+    pub(super) fn check_default_redirect(
         &mut self,
+        level: &LevelDraft,
+        pass: Option<&ProxyPassDraft>,
+    ) {
+        let drafts = level.redirects.iter().flat_map(|stated| &stated.value);
+        for draft in drafts {
+            let RedirectDraft::Default(span) = draft else {
+                continue;
+            };
+            let message = match pass {
+                None => {
+                    "\"proxy_redirect default\" should be placed after the \"proxy_pass\" directive"
+                }
+                Some(pass) if pass.template.as_literal().is_none() => {
+                    "\"proxy_redirect default\" cannot be used with \"proxy_pass\" directive with variables"
+                }
+                Some(_) => continue,
+            };
+            self.reader.error(*span, message);
+        }
+    }
+
+    fn redirects(
+        &self,
         stated: Option<&Spanned<Vec<RedirectDraft>>>,
-        matches: &LocationMatch,
         text: &str,
         handler: &Handler,
         pass: Option<&str>,
     ) -> Vec<Replace> {
-        let default = default_redirect(matches, text, handler, pass);
+        let default = default_redirect(text, handler, pass);
         let Some(stated) = stated else {
             return default.into_iter().collect();
         };
@@ -305,20 +327,7 @@ impl Builder<'_, '_> {
         for draft in &stated.value {
             match (draft, &default) {
                 (RedirectDraft::Replace(replace), _) => redirects.push(replace.clone()),
-                (RedirectDraft::Default(_), Some(default)) => redirects.push(default.clone()),
-                (RedirectDraft::Default(span), None) => {
-                    let message = match handler {
-                        Handler::Proxy(_) => {
-                            "\"proxy_redirect default\" cannot be used with \"proxy_pass\" directive with variables"
-                        }
-                        // The server's own level and locations that serve files have nothing to redirect.
-                        Handler::Static if *matches == LocationMatch::Server => {
-                            "\"proxy_redirect default\" should be placed after the \"proxy_pass\" directive"
-                        }
-                        Handler::Static => continue,
-                    };
-                    self.reader.error(*span, message);
-                }
+                (RedirectDraft::Default(_), default) => redirects.extend(default.clone()),
             }
         }
         redirects
@@ -326,12 +335,7 @@ impl Builder<'_, '_> {
 }
 
 /// `proxy_redirect default`: the URL of `proxy_pass` becomes the location's prefix; without a URI the URL becomes `/`.
-fn default_redirect(
-    matches: &LocationMatch,
-    text: &str,
-    handler: &Handler,
-    pass: Option<&str>,
-) -> Option<Replace> {
+fn default_redirect(text: &str, handler: &Handler, pass: Option<&str>) -> Option<Replace> {
     let Handler::Proxy(proxy) = handler else {
         return None;
     };
@@ -347,13 +351,9 @@ fn default_redirect(
             } else {
                 format!("{url}{uri}")
             };
-            let prefix = match matches {
-                LocationMatch::Prefix { .. } | LocationMatch::Exact(_) => text,
-                _ => "",
-            };
             Replace {
                 from: Pattern::Text(literal(&url)),
-                to: literal(prefix),
+                to: literal(text),
             }
         }
         None => Replace {

@@ -51,3 +51,47 @@ http {
         [PathBuf::from("/tmp/e.log"), "/tmp/a.log".into()]
     );
 }
+
+#[test]
+fn zz_try() {
+    let Ok(dir) = std::env::var("KP_TRY") else {
+        return;
+    };
+    let mut files: Vec<_> = std::fs::read_dir(&dir)
+        .unwrap()
+        .map(|e| e.unwrap().path())
+        .filter(|p| p.extension().is_some_and(|e| e == "conf"))
+        .collect();
+    files.sort();
+    for path in files {
+        let options = LoadOptions {
+            path: path.clone(),
+            prefix: dir.clone().into(),
+            ..LoadOptions::default()
+        };
+        let reading = sources::read(&options);
+        let mut env = environment();
+        env.prefix = dir.clone().into();
+        let (config, diagnostics) = resolve(&reading.directives, &env);
+        let all: Vec<_> = reading.diagnostics.iter().chain(&diagnostics).collect();
+        println!(
+            "{} {}",
+            path.file_stem().unwrap().to_string_lossy(),
+            if config.is_some() && reading.diagnostics.is_empty() {
+                "OK"
+            } else {
+                "FAIL"
+            }
+        );
+        for d in all {
+            println!(
+                "   {:?} {}:{} {} | {}",
+                d.severity,
+                d.span.map_or(0, |s| s.line),
+                d.span.map_or(0, |s| s.column),
+                d.message,
+                d.hint.as_deref().unwrap_or("-")
+            );
+        }
+    }
+}

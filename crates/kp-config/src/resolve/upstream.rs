@@ -6,13 +6,12 @@ use crate::model::{Balancer, Keepalive, ServerLine, Upstream};
 use std::time::Duration;
 
 /// Checks a group and fills in its defaults.
-pub(super) fn resolve(draft: UpstreamDraft, reader: &mut Reader<'_>) -> Option<Upstream> {
+pub(super) fn resolve(draft: UpstreamDraft, reader: &mut Reader<'_>) -> Upstream {
     if draft.servers.is_empty() {
         reader.report(
             Diagnostic::error(draft.span, "no servers are inside upstream")
                 .hint("a group needs at least one line `server address;`"),
         );
-        return None;
     }
     check_backups(&draft, reader);
     let keepalive = keepalive(&draft, reader);
@@ -26,7 +25,7 @@ pub(super) fn resolve(draft: UpstreamDraft, reader: &mut Reader<'_>) -> Option<U
         backup: line.backup.is_some(),
         down: line.down,
     });
-    Some(Upstream {
+    Upstream {
         name: draft.name,
         implicit: false,
         servers: servers.collect(),
@@ -40,7 +39,7 @@ pub(super) fn resolve(draft: UpstreamDraft, reader: &mut Reader<'_>) -> Option<U
         },
         keepalive,
         span: draft.span,
-    })
+    }
 }
 
 fn check_backups(draft: &UpstreamDraft, reader: &mut Reader<'_>) {
@@ -63,7 +62,7 @@ fn check_backups(draft: &UpstreamDraft, reader: &mut Reader<'_>) {
                 )),
             );
         }
-    } else if backups.count() == draft.servers.len() {
+    } else if !draft.servers.is_empty() && backups.count() == draft.servers.len() {
         reader.report(
             Diagnostic::error(
                 draft.span,
