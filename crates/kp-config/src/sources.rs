@@ -35,13 +35,8 @@ pub(crate) struct Reading {
 /// Reads the configuration with everything it includes.
 pub(crate) fn read(options: &LoadOptions) -> Reading {
     let path = options.prefix.join(&options.path);
-    let mut reader = Reader {
-        directory: path.parent().map(Path::to_path_buf).unwrap_or_default(),
-        sources: Sources::default(),
-        diagnostics: Vec::new(),
-        chain: Vec::new(),
-        texts: HashMap::new(),
-    };
+    let directory = path.parent().map(Path::to_path_buf).unwrap_or_default();
+    let mut reader = Reader::new(directory);
     // The main file has the first id, but the command line's directives come first.
     let main = reader.add(&path, Origin::Main);
     let mut directives = Vec::new();
@@ -86,6 +81,16 @@ pub(crate) struct Reader {
 }
 
 impl Reader {
+    fn new(directory: PathBuf) -> Self {
+        Self {
+            directory,
+            sources: Sources::default(),
+            diagnostics: Vec::new(),
+            chain: Vec::new(),
+            texts: HashMap::new(),
+        }
+    }
+
     /// Adds a finding.
     pub(crate) fn report(&mut self, diagnostic: Diagnostic) {
         self.diagnostics.push(diagnostic);
@@ -188,14 +193,17 @@ impl Reader {
         if let Some(text) = self.texts.get(path) {
             return Ok(self.add_text(path.to_path_buf(), Arc::clone(text), origin));
         }
-        let bytes = read_bytes(path)?;
-        let text: Arc<str> = String::from_utf8_lossy(&bytes).into();
+        Ok(self.add_bytes(path, &read_bytes(path)?, origin))
+    }
+
+    fn add_bytes(&mut self, path: &Path, bytes: &[u8], origin: Origin) -> FileId {
+        let text: Arc<str> = String::from_utf8_lossy(bytes).into();
         self.texts.insert(path.to_path_buf(), Arc::clone(&text));
         let file = self.add_text(path.to_path_buf(), text, origin);
-        if let Err(error) = std::str::from_utf8(&bytes) {
-            self.report(invalid_utf8(file, &bytes, error.valid_up_to()));
+        if let Err(error) = std::str::from_utf8(bytes) {
+            self.report(invalid_utf8(file, bytes, error.valid_up_to()));
         }
-        Ok(file)
+        file
     }
 
     fn add_text(&mut self, path: PathBuf, text: Arc<str>, origin: Origin) -> FileId {
@@ -321,5 +329,212 @@ fn reason(error: &io::Error) -> String {
             text.split(" (os error").next().unwrap_or_default()
         ),
         None => text,
+    }
+}
+
+#[cfg(test)]
+impl Reader {
+    /// Reads bytes as if they were the main file of this name.
+    pub(crate) fn read_bytes(bytes: &[u8], name: &str) -> Reading {
+        let mut reader = Self::new(PathBuf::new());
+        let path = PathBuf::from(name);
+        let file = reader.add_bytes(&path, bytes, Origin::Main);
+        let directives = reader.parse(file, &path, Scope::MAIN);
+        Reading {
+            directives,
+            sources: reader.sources,
+            diagnostics: reader.diagnostics,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::read;
+    use crate::LoadOptions;
+    use crate::testing::{findings, read_files, tree};
+
+    #[test]
+    fn a_mask_takes_files_in_order_and_may_match_nothing() {
+        let (reading, _) = read_files(&[
+            (
+                "kp.conf",
+                b"include none/*.conf;\ninclude c.d/*;\ninclude \"d/?[0-9].c\";\n",
+            ),
+            ("c.d/b", b"b;"),
+            ("c.d/a", b"a;"),
+            ("c.d/.hidden", b"hidden;"),
+            ("d/x1.c", b"x1;"),
+            ("d/xx.c", b"xx;"),
+        ]);
+        assert_eq!(findings(&reading), [""; 0]);
+        assert_eq!(tree(&reading.directives), "a; b; x1;");
+    }
+
+    #[test]
+    fn a_missing_file_is_an_error_at_the_include() {
+        let (reading, directory) = read_files(&[("kp.conf", b"a {\n  include b.conf;\n}\n")]);
+        let expected =
+            format!("2:11+6 open() \"{directory}/b.conf\" failed (2: No such file or directory)");
+        assert_eq!(findings(&reading), [expected]);
+    }
+
+    #[test]
+    fn a_missing_main_file_is_an_error_without_place() {
+        let options = LoadOptions {
+            path: "/nowhere/kp.conf".into(),
+            ..LoadOptions::default()
+        };
+        let expected = "open() \"/nowhere/kp.conf\" failed (2: No such file or directory)";
+        assert_eq!(findings(&read(&options)), [expected]);
+    }
+
+    #[test]
+    fn a_directory_cannot_be_included() {
+        let (reading, directory) = read_files(&[("kp.conf", b"include c.d;"), ("c.d/a", b"a;")]);
+        let expected = format!("1:9+3 open() \"{directory}/c.d\" failed (21: Is a directory)");
+        assert_eq!(findings(&reading), [expected]);
+    }
+
+    #[test]
+    fn names_are_relative_to_the_main_file() {
+        let (reading, _) = read_files(&[
+            ("etc/kp.conf", b"include c.d/a;"),
+            ("etc/c.d/a", b"include c.d/b;"),
+            ("etc/c.d/b", b"b;"),
+        ]);
+        assert_eq!(findings(&reading), [""; 0]);
+        assert_eq!(tree(&reading.directives), "b;");
+    }
+
+    #[test]
+    fn a_cycle_is_an_error_at_the_include_that_closes_it() {
+        let (reading, directory) = read_files(&[
+            ("kp.conf", b"include a.conf;"),
+            ("a.conf", b"\ninclude *.yaml;"),
+            ("b.yaml", b"include: ./kp.conf"),
+        ]);
+        let expected =
+            format!("1:10+9 \"include\" of \"{directory}/./kp.conf\", which is being read");
+        assert_eq!(findings(&reading), [expected]);
+        assert_eq!(reading.diagnostics[0].span.unwrap().file.0, 2);
+    }
+
+    #[test]
+    fn long_chains_of_includes_end() {
+        let names: Vec<String> = (0..50).map(|number| format!("{number}.conf")).collect();
+        let texts: Vec<String> = (1..51)
+            .map(|number| format!("include {number}.conf;"))
+            .collect();
+        let files: Vec<_> = names
+            .iter()
+            .zip(&texts)
+            .map(|(name, text)| (name.as_str(), text.as_bytes()))
+            .collect();
+        let (reading, _) = read_files(&files);
+        assert_eq!(
+            findings(&reading),
+            ["1:9+7 includes are nested too deep, at most 32"]
+        );
+    }
+
+    #[test]
+    fn includes_that_multiply_end() {
+        let names: Vec<String> = (0..20).map(|number| format!("{number}.conf")).collect();
+        let texts: Vec<String> = (1..=20)
+            .map(|number| format!("include {}.conf;\n", number.min(19)).repeat(8))
+            .map(|text| {
+                if text.contains("19") {
+                    "a;".to_owned()
+                } else {
+                    text
+                }
+            })
+            .collect();
+        let files = names.iter().zip(&texts);
+        let files: Vec<_> = files
+            .map(|(name, text)| (name.as_str(), text.as_bytes()))
+            .collect();
+        let (reading, _) = read_files(&files);
+        assert_eq!(
+            findings(&reading),
+            ["8:9+7 too many included files, at most 100000"]
+        );
+    }
+
+    #[test]
+    fn a_file_in_two_places_says_which() {
+        let (reading, directory) = read_files(&[
+            (
+                "kp.conf",
+                b"a {\n  include x.conf;\n}\nb {\n  include x.conf;\n}\n",
+            ),
+            ("x.conf", b"c \"d\"e;\n"),
+        ]);
+        assert_eq!(
+            findings(&reading),
+            ["1:6+1 unexpected \"e\"", "1:6+1 unexpected \"e\""]
+        );
+        let shown = crate::render(&reading.diagnostics, &reading.sources);
+        let expected = format!(
+            "kp: [emerg] unexpected \"e\" in {directory}/x.conf:1:6\n\
+             \x201 | c \"d\"e;\n\
+             \x20  |      ^\n\
+             \x20    in b, opened at {directory}/kp.conf:4:1\n\
+             \x20    included at {directory}/kp.conf:5:11\n\
+             \x20    hint: after a closing quote only white space, \";\", \"{{\" or \")\" may follow\n"
+        );
+        assert!(shown.ends_with(&expected), "{shown}");
+        let text = crate::dump(&reading.sources);
+        let expected = format!(
+            "# configuration file {directory}/kp.conf:\na {{\n  include x.conf;\n}}\nb {{\n  include x.conf;\n}}\n\n\
+             # configuration file {directory}/x.conf:\nc \"d\"e;\n\n"
+        );
+        assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn bytes_that_are_no_text_are_an_error_at_their_place() {
+        let (reading, _) = read_files(&[("kp.conf", b"a;\nb \xc3\xbc\xff c;\nd;\n")]);
+        assert_eq!(findings(&reading), ["2:4+1 invalid UTF-8: byte 0xFF"]);
+        assert_eq!(tree(&reading.directives), "a; b ü\u{fffd} c; d;");
+    }
+
+    #[test]
+    fn the_command_line_comes_first() {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::write(directory.path().join("kp.yaml"), "b: c").unwrap();
+        let run = |globals: &str| {
+            read(&LoadOptions {
+                path: "kp.yaml".into(),
+                prefix: directory.path().to_path_buf(),
+                globals: Some(globals.to_owned()),
+                ..LoadOptions::default()
+            })
+        };
+        let reading = run("a 'b'; c d;");
+        assert_eq!(findings(&reading), [""; 0]);
+        assert_eq!(tree(&reading.directives), "a <b>; c d; b;");
+        assert_eq!(
+            crate::dump(&reading.sources)
+                .matches("# configuration file")
+                .count(),
+            1
+        );
+        let reading = run("a b");
+        assert_eq!(
+            findings(&reading),
+            ["1:4+1 unexpected end of parameter, expecting \";\""]
+        );
+        assert!(
+            crate::render(&reading.diagnostics, &reading.sources)
+                .contains(" in command line:1:4\n")
+        );
+        let reading = run("a; http { b; } c;");
+        assert_eq!(
+            findings(&reading),
+            ["1:4+4 block directives are not supported in -g option"]
+        );
+        assert_eq!(tree(&reading.directives), "a; c; b;");
     }
 }

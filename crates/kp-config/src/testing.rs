@@ -2,8 +2,9 @@
 
 use crate::LoadOptions;
 use crate::diagnostic::Severity;
-use crate::sources::{Reading, read};
+use crate::sources::{Reader, Reading, read};
 use crate::syntax::Directive;
+use proptest::prelude::*;
 
 /// Reads the first of these files, with `DIR` in a text replaced by their directory, and tells the directory.
 pub(crate) fn read_files(files: &[(&str, &[u8])]) -> (Reading, String) {
@@ -21,14 +22,56 @@ pub(crate) fn read_files(files: &[(&str, &[u8])]) -> (Reading, String) {
     (read(&options), directory.path().display().to_string())
 }
 
+/// Reads bytes as the main file of this name, which decides the syntax.
+pub(crate) fn read_bytes(bytes: &[u8], name: &str) -> Reading {
+    Reader::read_bytes(bytes, name)
+}
+
+/// Any bytes, most of them of a meaning in one of the syntaxes.
+pub(crate) fn any_bytes() -> impl Strategy<Value = Vec<u8>> {
+    let special: Vec<&[u8]> = vec![
+        b" ",
+        b"\n",
+        b"\r\n",
+        b"\t",
+        b";",
+        b"{",
+        b"}",
+        b"\"",
+        b"'",
+        b"\\",
+        b"$",
+        b"#",
+        b"include ",
+        b"a",
+        b"location",
+        b"server",
+        b": ",
+        b"- ",
+        b"[",
+        b"]",
+        b"&a ",
+        b"*a",
+        b"|\n",
+        b"\xc3\xbc",
+        b"\xff",
+        b"\xe4\xb8\xad",
+    ];
+    let piece = prop_oneof![
+        6 => proptest::sample::select(special).prop_map(<[u8]>::to_vec),
+        1 => any::<u8>().prop_map(|byte| vec![byte]),
+    ];
+    proptest::collection::vec(piece, 0..40).prop_map(|pieces| pieces.concat())
+}
+
 /// Reads one text in nginx's syntax.
 pub(crate) fn nginx(text: impl AsRef<[u8]>) -> Reading {
-    read_files(&[("kp.conf", text.as_ref())]).0
+    read_bytes(text.as_ref(), "kp.conf")
 }
 
 /// Reads one text in YAML.
 pub(crate) fn yaml(text: impl AsRef<[u8]>) -> Reading {
-    read_files(&[("kp.yaml", text.as_ref())]).0
+    read_bytes(text.as_ref(), "kp.yaml")
 }
 
 /// `LINE:COLUMN+LENGTH MESSAGE` of every finding; warnings begin with `warn`.

@@ -164,7 +164,8 @@ impl<'a> Lexer<'a> {
             .get(self.at..)
             .and_then(|rest| rest.chars().next())
         {
-            None | Some(' ' | '\t' | '\r' | '\n' | ';' | '{' | ')') => {
+            // nginx rejects a `}` here as it rejects one behind any word that no `;` has ended: the parser's finding.
+            None | Some(' ' | '\t' | '\r' | '\n' | ';' | '{' | '}' | ')') => {
                 let text = unescape(inside).into_owned();
                 self.finish(from, Ok(Token::Word { text, quoted: true }))
             }
@@ -361,4 +362,110 @@ pub(crate) fn quote(text: &str, out: &mut String) {
         }
     }
     out.push('"');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{LexError, Lexer, Token, quote};
+    use proptest::prelude::*;
+
+    /// Every token with the bytes it covers, until the end.
+    fn lex(text: &str) -> Vec<(Result<Token, LexError>, usize, usize)> {
+        let mut lexer = Lexer::new(text);
+        let mut found = Vec::new();
+        loop {
+            let lexed = lexer.next();
+            if lexed.token == Ok(Token::End) {
+                return found;
+            }
+            found.push((lexed.token, lexed.from, lexed.to));
+        }
+    }
+
+    fn word(text: &str, quoted: bool) -> Result<Token, LexError> {
+        Ok(Token::Word {
+            text: text.to_owned(),
+            quoted,
+        })
+    }
+
+    #[test]
+    fn tokens_with_the_bytes_they_cover() {
+        let expected = [
+            (word("a", false), 0, 1),
+            (word("b c", true), 2, 7),
+            (Ok(Token::Open), 7, 8),
+            (word("${d}e", false), 8, 13),
+            (Ok(Token::Semicolon), 13, 14),
+            (Ok(Token::Close), 20, 21),
+        ];
+        assert_eq!(lex("a 'b c'{${d}e; #;{\n\t}"), expected);
+    }
+
+    #[test]
+    fn a_brace_after_a_dollar_stays_in_the_word() {
+        assert_eq!(lex("$a{")[0].0, word("$a", false));
+        assert_eq!(lex("a${b}c{")[0].0, word("a${b}c", false));
+        assert_eq!(lex("${{a")[0].0, word("${{a", false));
+    }
+
+    #[test]
+    fn errors_name_their_place() {
+        let after = LexError::AfterQuote {
+            character: 'y',
+            quote_at: 2,
+        };
+        assert_eq!(lex("a 'x'yz ;")[1], (Err(after), 5, 7));
+        let braces = LexError::BareBraces { brace_at: 3 };
+        assert_eq!(lex("^\\d{3,}/x{4}$ b")[0], (Err(braces), 0, 13));
+        let unclosed = LexError::Unclosed { quote: '"' };
+        assert_eq!(lex("a \"b\\\"")[1], (Err(unclosed), 2, 6));
+    }
+
+    #[test]
+    fn a_parenthesis_may_follow_a_quote() {
+        let expected = [word("a", true), word(")", false)];
+        assert_eq!(
+            lex("'a')")
+                .into_iter()
+                .map(|found| found.0)
+                .collect::<Vec<_>>(),
+            expected
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_read_forward_to_its_end(text in any_text()) {
+            let mut behind = 0;
+            for (_, from, to) in lex(&text) {
+                prop_assert!(from >= behind && to > from && to <= text.len());
+                prop_assert!(text.is_char_boundary(from) && text.is_char_boundary(to));
+                behind = to;
+            }
+        }
+
+        #[test]
+        fn a_quoted_word_is_read_back(text in any_text(), other in any_text()) {
+            let mut out = String::new();
+            quote(&text, &mut out);
+            out.push(' ');
+            quote(&other, &mut out);
+            out.push(';');
+            let texts: Vec<_> = lex(&out).into_iter().map(|found| found.0).collect();
+            prop_assert_eq!(texts.len(), 3);
+            for (found, wanted) in texts.iter().zip([&text, &other]) {
+                prop_assert!(matches!(found, Ok(Token::Word { text, .. }) if text == wanted), "{:?}", found);
+            }
+        }
+    }
+
+    /// Text of the characters that mean something, and of any other.
+    fn any_text() -> impl Strategy<Value = String> {
+        let piece = prop_oneof![
+            4 => proptest::sample::select(vec![" ", "\n", "\r", "\t", ";", "{", "}", "\"", "'", "\\", "$", "#", ")", "{3}", "a"]).prop_map(str::to_owned),
+            1 => any::<char>().prop_map(String::from),
+        ];
+        proptest::collection::vec(piece, 0..24).prop_map(|pieces| pieces.concat())
+    }
 }

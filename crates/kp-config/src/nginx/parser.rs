@@ -529,7 +529,12 @@ impl Places for TextPlaces<'_> {
 
 #[cfg(test)]
 mod tests {
-    use crate::testing::{findings, nginx, tree};
+    use crate::nginx::lexer::quote;
+    use crate::sources::Reading;
+    use crate::span::Span;
+    use crate::syntax::{Block, Directive, Word};
+    use crate::testing::{any_bytes, findings, meaning, nginx, read_bytes, tree};
+    use proptest::prelude::*;
 
     #[test]
     fn reads_what_nginx_reads() {
@@ -742,5 +747,80 @@ mod tests {
     fn a_file_of_nonsense_ends_early() {
         let reading = nginx(";".repeat(100_000));
         assert_eq!(reading.diagnostics.len(), 51);
+    }
+
+    /// Writes a tree in nginx's syntax.
+    fn print(directives: &[Directive], out: &mut String) {
+        for directive in directives {
+            for word in std::iter::once(&directive.name).chain(&directive.args) {
+                quote(&word.text, out);
+                out.push(' ');
+            }
+            match &directive.block {
+                Some(block) => {
+                    out.push_str("{\n");
+                    print(&block.directives, out);
+                    out.push_str("}\n");
+                }
+                None => out.push_str(";\n"),
+            }
+        }
+    }
+
+    fn any_tree() -> impl Strategy<Value = Vec<Directive>> {
+        let word = || {
+            "[a-c $;{}\"'\\\\#\n\tü)3]{0,6}".prop_map(|text| Word {
+                text,
+                span: Span::default(),
+                quoted: true,
+            })
+        };
+        let simple =
+            (word(), proptest::collection::vec(word(), 0..4)).prop_map(|(name, args)| Directive {
+                name,
+                at: Span::default(),
+                args,
+                block: None,
+            });
+        let directive = simple.prop_recursive(4, 24, 4, |inner| {
+            (inner.clone(), proptest::collection::vec(inner, 0..4)).prop_map(
+                |(outer, directives)| Directive {
+                    block: Some(Block {
+                        opened: Span::default(),
+                        directives,
+                    }),
+                    ..outer
+                },
+            )
+        });
+        proptest::collection::vec(directive, 0..4)
+    }
+
+    fn parse(text: impl AsRef<[u8]>) -> Reading {
+        read_bytes(text.as_ref(), "kp.conf")
+    }
+
+    proptest! {
+        #[test]
+        fn a_printed_tree_is_read_back(tree in any_tree()) {
+            let mut text = String::new();
+            print(&tree, &mut text);
+            let reading = parse(&text);
+            prop_assert_eq!(findings(&reading), [""; 0]);
+            prop_assert_eq!(meaning(&reading.directives), meaning(&tree));
+        }
+
+        #[test]
+        fn any_bytes_are_read_and_shown(bytes in any_bytes()) {
+            let reading = parse(&bytes);
+            let shown = crate::render(&reading.diagnostics, &reading.sources);
+            prop_assert_eq!(shown.is_empty(), reading.diagnostics.is_empty());
+            for diagnostic in &reading.diagnostics {
+                let span = diagnostic.span.unwrap();
+                let text = &reading.sources.file(span.file).unwrap().text;
+                let line = text.split('\n').nth(span.line as usize - 1);
+                prop_assert!(span.column as usize <= line.unwrap().chars().count() + 1);
+            }
+        }
     }
 }

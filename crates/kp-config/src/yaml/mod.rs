@@ -513,7 +513,10 @@ fn end_of(value: &Node) -> (u32, u32) {
 
 #[cfg(test)]
 mod tests {
-    use crate::testing::{findings, meaning, nginx, read_files, tree, yaml};
+    use super::node::{self, Node, Value};
+    use crate::span::FileId;
+    use crate::testing::{any_bytes, findings, meaning, nginx, read_bytes, read_files, tree, yaml};
+    use proptest::prelude::*;
 
     /// Both texts mean the same tree.
     fn same(yaml_text: &str, nginx_text: &str) {
@@ -920,5 +923,96 @@ http {
                 vec!["http"]
             ]
         );
+    }
+
+    /// A YAML value with the scalar texts of [`serde_yaml`]'s reading, as this front end reads it.
+    fn value(node: &Node) -> serde_yaml::Value {
+        match &node.value {
+            Value::Scalar(scalar) if scalar.is_null() => serde_yaml::Value::Null,
+            Value::Scalar(scalar) => serde_yaml::Value::String(scalar.text.clone()),
+            Value::List(elements) => {
+                serde_yaml::Value::Sequence(elements.iter().map(|one| value(one)).collect())
+            }
+            Value::Map { pairs, .. } => {
+                let pairs = pairs.iter().map(|(key, one)| (value(key), value(one)));
+                serde_yaml::Value::Mapping(pairs.collect())
+            }
+        }
+    }
+
+    /// Numbers and booleans as texts: this front end keeps texts, and the other's readings of them are its own.
+    fn same_value(ours: &serde_yaml::Value, theirs: &serde_yaml::Value) -> bool {
+        use serde_yaml::Value::{Bool, Mapping, Null, Number, Sequence, String};
+        match (ours, theirs) {
+            (String(_), Number(_) | Bool(_)) => true,
+            (String(left), String(right)) => left == right,
+            (Null, Null) => true,
+            (Sequence(left), Sequence(right)) => {
+                left.len() == right.len()
+                    && left
+                        .iter()
+                        .zip(right)
+                        .all(|(left, right)| same_value(left, right))
+            }
+            (Mapping(left), Mapping(right)) => {
+                left.len() == right.len()
+                    && left.iter().zip(right).all(|(left, right)| {
+                        same_value(left.0, right.0) && same_value(left.1, right.1)
+                    })
+            }
+            _ => false,
+        }
+    }
+
+    /// YAML as people write it: keys, lists and scalars in every style, indented at random.
+    fn any_document() -> impl Strategy<Value = String> {
+        let pieces = vec![
+            "a", "b c", "\n", "\n  ", "\n    ", "a: ", "b: ", "c:", "- ", "[", "]", "{", "}", ", ",
+            "'", "\"", "''", "\\n", "|\n", ">-\n", "# d\n", "1.10", "on", "~", "ü",
+        ];
+        proptest::collection::vec(proptest::sample::select(pieces), 0..16)
+            .prop_map(|pieces| pieces.concat() + "\n")
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(2000))]
+
+        #[test]
+        fn a_document_is_what_another_parser_reads(text in any_document()) {
+            let ours = node::read(FileId(0), &text);
+            let theirs = serde_yaml::from_str::<serde_yaml::Value>(&text);
+            if let (Ok(Some(ours)), Ok(theirs)) = (ours, theirs) {
+                let ours = value(&ours);
+                prop_assert!(same_value(&ours, &theirs), "{:?} is not {:?}", ours, theirs);
+            }
+        }
+
+        #[test]
+        fn any_bytes_are_read_and_shown(bytes in any_bytes()) {
+            let reading = read_bytes(&bytes, "kp.yaml");
+            let shown = crate::render(&reading.diagnostics, &reading.sources);
+            prop_assert_eq!(shown.is_empty(), reading.diagnostics.is_empty());
+        }
+
+        #[test]
+        fn any_document_is_read_and_shown(text in any_document()) {
+            let reading = read_bytes(format!("http:\n {text}").as_bytes(), "kp.yaml");
+            crate::render(&reading.diagnostics, &reading.sources);
+        }
+
+        #[test]
+        fn a_word_is_found_where_it_was_written(words in proptest::collection::vec("[a-zü]{1,4}", 1..5), style in 0..5_usize) {
+            let joined = words.join("  ");
+            let (before, after) = [("", ""), ("'", "'"), ("\"", "\""), ("|\n    ", "\n"), (">\n    ", "\n")][style];
+            let text = format!("pid: {before}{joined}{after}");
+            let reading = yaml(&text);
+            let found = &reading.directives[0].args;
+            prop_assert_eq!(found.len(), words.len());
+            for word in found {
+                let line = text.lines().nth(word.span.line as usize - 1).unwrap();
+                let there = line.chars().skip(word.span.column as usize - 1).take(word.span.length as usize);
+                prop_assert_eq!(there.collect::<String>(), word.text.clone());
+            }
+        }
     }
 }
