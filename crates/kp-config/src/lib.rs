@@ -27,11 +27,19 @@ pub use diagnostic::{Diagnostic, Severity};
 pub use dump::dump;
 pub use model::Config;
 pub use render::render;
-pub use resolve::Environment;
 pub use span::{Span, Spanned};
 pub use syntax::Sources;
 
+use resolve::Environment;
+use std::collections::HashSet;
 use std::path::PathBuf;
+
+/// The pid file, where `pid` is not given.
+pub const PID: &str = "/run/kp.pid";
+/// The error log, where neither `error_log` nor `-e` is given.
+pub const ERROR_LOG: &str = "/var/log/kp/error.log";
+/// The access log, where `access_log` is not given.
+pub const ACCESS_LOG: &str = "/var/log/kp/access.log";
 
 /// What to load.
 #[derive(Debug, Clone, Default)]
@@ -43,10 +51,15 @@ pub struct LoadOptions {
     pub prefix: PathBuf,
     /// Directives in front of the file's (`-g`), in nginx's syntax.
     pub globals: Option<String>,
-    /// The error log until the configuration says otherwise (`-e`).
+    /// The error log until the configuration says otherwise (`-e`); `stderr` is the standard error.
     pub error_log: Option<PathBuf>,
-    /// Whether host names are looked up; without, each is taken as found (for tools and tests).
+    /// Whether host names are looked up. Without it the unspecified address stands for each: good for comparing
+    /// configurations, not for serving.
     pub resolve_names: bool,
+    /// The host's name, for `server_name $hostname`.
+    pub hostname: String,
+    /// Whether the process was started by root: a server without `listen` is at port 80 then, else at 8000.
+    pub root: bool,
 }
 
 /// What came of it.
@@ -58,4 +71,137 @@ pub struct Loaded {
     pub diagnostics: Vec<Diagnostic>,
     /// What was read, for [`render()`] and [`dump()`].
     pub sources: Sources,
+}
+
+/// Reads, parses and resolves a configuration. Every finding of every step is returned; nothing is printed.
+pub fn load(options: &LoadOptions) -> Loaded {
+    let reading = sources::read(options);
+    let mut diagnostics = reading.diagnostics;
+    let mut config = None;
+    if !reading.sources.files.is_empty() {
+        let error_log = options.error_log.clone();
+        let environment = Environment {
+            prefix: std::path::absolute(&options.prefix).unwrap_or_else(|_| options.prefix.clone()),
+            pid: PID.into(),
+            error_log: error_log.unwrap_or_else(|| ERROR_LOG.into()),
+            access_log: ACCESS_LOG.into(),
+            hostname: options.hostname.clone(),
+            // A name may be that of a group in a part that could not be read.
+            resolve_names: options.resolve_names && reading.complete,
+            root: options.root,
+        };
+        let (resolved, more) = resolve::resolve(&reading.directives, &environment);
+        diagnostics.extend(more);
+        config = resolved;
+    }
+    let failed = diagnostics
+        .iter()
+        .any(|diagnostic| diagnostic.severity == Severity::Error);
+    Loaded {
+        config: config.filter(|_| !failed),
+        diagnostics: in_order(diagnostics, &reading.sources),
+        sources: reading.sources,
+    }
+}
+
+/// In the order of the text; what is wrong in a file that is included several times is said once.
+fn in_order(mut diagnostics: Vec<Diagnostic>, sources: &Sources) -> Vec<Diagnostic> {
+    diagnostics.sort_by_key(|diagnostic| diagnostic.span.map(Span::place));
+    let mut seen = HashSet::new();
+    diagnostics.retain(|diagnostic| {
+        let span = diagnostic.span.unwrap_or_default();
+        let path = sources.file(span.file).map(|source| source.path.clone());
+        seen.insert((path, span.line, span.column, diagnostic.message.clone()))
+    });
+    diagnostics
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{LoadOptions, Loaded, load, render};
+
+    fn load_files(files: &[(&str, &str)]) -> Loaded {
+        let directory = tempfile::tempdir().unwrap();
+        for (name, text) in files {
+            std::fs::write(directory.path().join(name), text).unwrap();
+        }
+        load(&LoadOptions {
+            path: directory.path().join(files[0].0),
+            prefix: "/prefix".into(),
+            resolve_names: true,
+            ..LoadOptions::default()
+        })
+    }
+
+    fn messages(loaded: &Loaded) -> Vec<String> {
+        let place = |one: &crate::Diagnostic| one.span.map_or(0, |span| span.line);
+        let found = loaded.diagnostics.iter();
+        found
+            .map(|one| format!("{} {}", place(one), one.message))
+            .collect()
+    }
+
+    #[test]
+    fn both_syntaxes_make_the_same_configuration() {
+        let yaml = "events:\nhttp: {upstream: {a: {server: 127.0.0.1:1}}, server: {listen: 8080, location: {/: {proxy_pass: http://a}}}}";
+        let nginx = "events {} http { upstream a { server 127.0.0.1:1; } server { listen 8080; location / { proxy_pass http://a; } } }";
+        let yaml = load_files(&[("kp.yaml", yaml)]);
+        let nginx = load_files(&[("kp.conf", nginx)]);
+        assert_eq!(messages(&yaml), [""; 0]);
+        assert_eq!(messages(&nginx), [""; 0]);
+        assert!(yaml.config.is_some());
+        assert!(yaml.config == nginx.config);
+    }
+
+    #[test]
+    fn errors_of_every_step_come_in_the_order_of_the_text() {
+        let loaded = load_files(&[(
+            "kp.conf",
+            "events {}\nhttp {\n  nonsense on;\n  server {\n    listen 8080\n  }\n  merge_slashes maybe;\n}\n",
+        )]);
+        assert!(loaded.config.is_none());
+        let lines: Vec<_> = messages(&loaded)
+            .iter()
+            .map(|one| one[..1].to_owned())
+            .collect();
+        assert_eq!(lines, ["3", "6", "7"], "{:?}", messages(&loaded));
+    }
+
+    #[test]
+    fn an_error_in_a_file_included_twice_is_said_once() {
+        let loaded = load_files(&[
+            (
+                "kp.conf",
+                "events {}\nhttp {\n  server { include x; }\n  server { listen 81; include x; }\n}\n",
+            ),
+            ("x", "nonsense on;\n"),
+        ]);
+        assert_eq!(messages(&loaded), ["1 unknown directive \"nonsense\""]);
+        assert!(render(&loaded.diagnostics, &loaded.sources).contains("included at"));
+    }
+
+    #[test]
+    fn a_group_in_a_file_that_is_missing_is_not_missed() {
+        let loaded = load_files(&[(
+            "kp.conf",
+            "events {}\nhttp {\n  include upstreams;\n  server { location / { proxy_pass http://api.invalid; } }\n}\n",
+        )]);
+        let found = messages(&loaded);
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].starts_with("3 open()"), "{found:?}");
+    }
+
+    #[test]
+    fn without_a_file_there_is_one_error() {
+        let loaded = load(&LoadOptions {
+            path: "/nowhere/kp.conf".into(),
+            ..LoadOptions::default()
+        });
+        assert_eq!(loaded.diagnostics.len(), 1);
+        let shown = render(&loaded.diagnostics, &loaded.sources);
+        assert_eq!(
+            shown,
+            "kp: [emerg] open() \"/nowhere/kp.conf\" failed (2: No such file or directory)\n"
+        );
+    }
 }

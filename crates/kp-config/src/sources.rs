@@ -28,8 +28,10 @@ pub(crate) struct Reading {
     pub(crate) directives: Vec<Directive>,
     /// The texts.
     pub(crate) sources: Sources,
-    /// What could not be read or parsed. If there is an error among them, the tree lacks something.
+    /// What could not be read or parsed.
     pub(crate) diagnostics: Vec<Diagnostic>,
+    /// Whether the tree lacks nothing but single directives: a part that is missing may have defined what others name.
+    pub(crate) complete: bool,
 }
 
 /// Reads the configuration with everything it includes.
@@ -64,6 +66,7 @@ pub(crate) fn read(options: &LoadOptions) -> Reading {
         directives,
         sources: reader.sources,
         diagnostics: reader.diagnostics,
+        complete: reader.complete,
     }
 }
 
@@ -74,6 +77,7 @@ pub(crate) struct Reader {
     directory: PathBuf,
     sources: Sources,
     diagnostics: Vec<Diagnostic>,
+    complete: bool,
     /// The files being read, outermost first, links resolved.
     chain: Vec<PathBuf>,
     /// A file that is included several times is read once.
@@ -86,6 +90,7 @@ impl Reader {
             directory,
             sources: Sources::default(),
             diagnostics: Vec::new(),
+            complete: true,
             chain: Vec::new(),
             texts: HashMap::new(),
         }
@@ -96,10 +101,16 @@ impl Reader {
         self.diagnostics.push(diagnostic);
     }
 
+    /// Adds a finding because of which a part of the configuration is missing.
+    pub(crate) fn report_loss(&mut self, diagnostic: Diagnostic) {
+        self.complete = false;
+        self.report(diagnostic);
+    }
+
     /// The directives that an `include` stands for. `name` and `args` are its words.
     pub(crate) fn include(&mut self, name: &Word, args: &[Word], scope: Scope) -> Vec<Directive> {
         let [target] = args else {
-            self.report(Diagnostic::error(
+            self.report_loss(Diagnostic::error(
                 name.span,
                 "invalid number of arguments in \"include\" directive",
             ));
@@ -112,7 +123,7 @@ impl Reader {
         let mut paths = match matches(&path) {
             Ok(paths) => paths,
             Err(problem) => {
-                self.report(Diagnostic::error(
+                self.report_loss(Diagnostic::error(
                     target.span,
                     format!("glob() \"{}\" failed ({problem})", path.display()),
                 ));
@@ -135,7 +146,7 @@ impl Reader {
                 .iter()
                 .map(|path| path.display().to_string())
                 .collect();
-            self.report(Diagnostic::error(at, message).hint(format!(
+            self.report_loss(Diagnostic::error(at, message).hint(format!(
                 "the cycle: {} → {}",
                 chain.join(" → "),
                 resolved.display()
@@ -143,7 +154,7 @@ impl Reader {
             return Vec::new();
         }
         if self.chain.len() >= INCLUDE_DEPTH_MAX {
-            self.report(Diagnostic::error(
+            self.report_loss(Diagnostic::error(
                 at,
                 format!("includes are nested too deep, at most {INCLUDE_DEPTH_MAX}"),
             ));
@@ -153,7 +164,7 @@ impl Reader {
             // Said once: every further include would say it again.
             if self.sources.files.len() == READINGS_MAX {
                 self.add_text(path.to_path_buf(), Arc::from(""), Origin::Include(at));
-                self.report(Diagnostic::error(
+                self.report_loss(Diagnostic::error(
                     at,
                     format!("too many included files, at most {READINGS_MAX}"),
                 ));
@@ -163,7 +174,7 @@ impl Reader {
         match self.add(path, Origin::Include(at)) {
             Ok(file) => self.parse(file, path, scope),
             Err(error) => {
-                self.report(Diagnostic::error(at, failure("open()", path, &error)));
+                self.report_loss(Diagnostic::error(at, failure("open()", path, &error)));
                 Vec::new()
             }
         }
@@ -344,6 +355,7 @@ impl Reader {
             directives,
             sources: reader.sources,
             diagnostics: reader.diagnostics,
+            complete: reader.complete,
         }
     }
 }

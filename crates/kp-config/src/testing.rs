@@ -132,3 +132,26 @@ pub(crate) fn meaning(directives: &[Directive]) -> Vec<(Vec<String>, Option<Box<
 /// What stands in a block, see [`meaning`].
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Meaning(pub(crate) Vec<(Vec<String>, Option<Box<Self>>)>);
+
+/// Writes a word so that reading it gives the same text: bare where that is possible, else in double quotes.
+pub(crate) fn quote(text: &str, out: &mut String) {
+    let special = |character: char| {
+        matches!(
+            character,
+            ' ' | '\t' | '\r' | '\n' | ';' | '{' | '}' | '"' | '\'' | '\\' | '#' | '\u{feff}'
+        )
+    };
+    if !text.is_empty() && !text.contains(special) {
+        out.push_str(text);
+        return;
+    }
+    out.push('"');
+    for character in text.chars() {
+        match character {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            _ => out.push(character),
+        }
+    }
+    out.push('"');
+}

@@ -341,32 +341,10 @@ fn unescape(raw: &str) -> Cow<'_, str> {
     Cow::Owned(text)
 }
 
-/// Writes a word so that reading it gives the same text: bare where that is possible, else in double quotes.
-pub(crate) fn quote(text: &str, out: &mut String) {
-    let special = |character: char| {
-        matches!(
-            character,
-            ' ' | '\t' | '\r' | '\n' | ';' | '{' | '}' | '"' | '\'' | '\\' | '#' | '\u{feff}'
-        )
-    };
-    if !text.is_empty() && !text.contains(special) {
-        out.push_str(text);
-        return;
-    }
-    out.push('"');
-    for character in text.chars() {
-        match character {
-            '"' => out.push_str("\\\""),
-            '\\' => out.push_str("\\\\"),
-            _ => out.push(character),
-        }
-    }
-    out.push('"');
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{LexError, Lexer, Token, quote};
+    use super::{LexError, Lexer, Token};
+    use crate::testing::quote;
     use proptest::prelude::*;
 
     /// Every token with the bytes it covers, until the end.

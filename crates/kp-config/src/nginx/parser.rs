@@ -176,7 +176,7 @@ impl Parser<'_> {
         if let Some(problem) = problem {
             words.clear();
             if let Some(problem) = problem {
-                self.error(problem);
+                self.lose(problem);
             }
         }
         let range = self.reader.open_block(brace, &words);
@@ -203,7 +203,7 @@ impl Parser<'_> {
             self.error(Diagnostic::error(brace, "unexpected \"}\"").hint(hint));
             self.end_directive();
         } else if self.outer.is_empty() {
-            return self.error(
+            return self.lose(
                 Diagnostic::error(brace, "unexpected \"}\"").hint("every block is closed already"),
             );
         }
@@ -240,7 +240,7 @@ impl Parser<'_> {
                     name.text, name.span.line
                 )
             });
-            self.error(Diagnostic {
+            self.lose(Diagnostic {
                 hint,
                 ..Diagnostic::error(end, message)
             });
@@ -253,9 +253,7 @@ impl Parser<'_> {
                 ),
                 _ => format!("the block opened on line {} is not closed", opened.line),
             };
-            self.error(
-                Diagnostic::error(end, "unexpected end of file, expecting \"}\"").hint(hint),
-            );
+            self.lose(Diagnostic::error(end, "unexpected end of file, expecting \"}\"").hint(hint));
         }
         while !self.outer.is_empty() {
             self.leave(end);
@@ -265,7 +263,7 @@ impl Parser<'_> {
     /// Too many errors: what was read so far stays.
     fn abandon(&mut self) {
         let end = self.places.span(self.text.len(), self.text.len());
-        self.reader.report(Diagnostic::error(
+        self.reader.report_loss(Diagnostic::error(
             end,
             "too many syntax errors, the rest of this file was not read",
         ));
@@ -464,6 +462,12 @@ impl Parser<'_> {
         (first_on_line && !aligned).then_some(opener.opened)
     }
 
+    /// An error after which the blocks may not be those that were meant.
+    fn lose(&mut self, diagnostic: Diagnostic) {
+        self.errors += 1;
+        self.reader.report_loss(diagnostic);
+    }
+
     fn error(&mut self, diagnostic: Diagnostic) {
         self.errors += 1;
         self.reader.report(diagnostic);
@@ -529,11 +533,10 @@ impl Places for TextPlaces<'_> {
 
 #[cfg(test)]
 mod tests {
-    use crate::nginx::lexer::quote;
     use crate::sources::Reading;
     use crate::span::Span;
     use crate::syntax::{Block, Directive, Word};
-    use crate::testing::{any_bytes, findings, meaning, nginx, read_bytes, tree};
+    use crate::testing::{any_bytes, findings, meaning, nginx, quote, read_bytes, tree};
     use proptest::prelude::*;
 
     #[test]

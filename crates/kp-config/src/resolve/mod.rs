@@ -19,22 +19,22 @@ use std::path::PathBuf;
 
 /// What the configuration's meaning depends on besides its text.
 #[derive(Debug, Clone)]
-pub struct Environment {
+pub(crate) struct Environment {
     /// Relative paths (logs, pid, temp paths, root) start here; absolute.
-    pub prefix: PathBuf,
+    pub(crate) prefix: PathBuf,
     /// The built-in pid file, where `pid` is not given.
-    pub pid: PathBuf,
+    pub(crate) pid: PathBuf,
     /// The built-in error log, or the one of `-e`; `stderr` is the standard error. It holds where `error_log` is not given.
-    pub error_log: PathBuf,
+    pub(crate) error_log: PathBuf,
     /// The built-in access log, where `access_log` is not given.
-    pub access_log: PathBuf,
+    pub(crate) access_log: PathBuf,
     /// The host's name, for `server_name $hostname`.
-    pub hostname: String,
+    pub(crate) hostname: String,
     /// Whether host names are looked up. Without it the unspecified address stands for each: good for comparing
     /// configurations, not for serving.
-    pub resolve_names: bool,
+    pub(crate) resolve_names: bool,
     /// Whether the process was started by root: a server without `listen` is at port 80 then, else at 8000.
-    pub root: bool,
+    pub(crate) root: bool,
 }
 
 /// Makes a configuration of a tree. The configuration is there exactly if no diagnostic is an error.

@@ -27,7 +27,7 @@ pub(crate) fn parse(reader: &mut Reader, file: FileId, text: &str, scope: Scope)
         Ok(Some(root)) => root,
         Ok(None) => return Vec::new(),
         Err(problem) => {
-            reader.report(problem);
+            reader.report_loss(problem);
             return Vec::new();
         }
     };
@@ -36,9 +36,9 @@ pub(crate) fn parse(reader: &mut Reader, file: FileId, text: &str, scope: Scope)
         if !scalar.is_null() {
             let problem =
                 Diagnostic::error(root.span, "a YAML configuration is a mapping of directives");
-            translator
-                .reader
-                .report(problem.hint("a file in nginx's syntax must not end in .yaml or .yml"));
+            translator.reader.report_loss(
+                problem.hint("a file in nginx's syntax must not end in .yaml or .yml"),
+            );
         }
         return Vec::new();
     }
@@ -93,14 +93,14 @@ impl Translator<'_> {
             let Value::Scalar(scalar) = &key.value else {
                 let problem = Diagnostic::error(key.span, "a key must be a scalar");
                 self.reader
-                    .report(problem.hint(
+                    .report_loss(problem.hint(
                         "quote a value that begins with \"[\" or \"{\", such as \"[::]:80\"",
                     ));
                 continue;
             };
             if scalar.is_plain() && scalar.text == "<<" {
                 let problem = Diagnostic::error(key.span, "the merge key \"<<\" is not supported");
-                self.reader.report(
+                self.reader.report_loss(
                     problem.hint("write the block as a list of mappings: [ *common, { … } ]"),
                 );
                 continue;
@@ -108,7 +108,7 @@ impl Translator<'_> {
             if let Some(earlier) = first.insert(&scalar.text, key.span) {
                 let problem =
                     Diagnostic::error(key.span, format!("duplicate key \"{}\"", scalar.text));
-                self.reader.report(problem.hint(format!(
+                self.reader.report_loss(problem.hint(format!(
                     "it is first on line {}; what may be repeated is a list",
                     earlier.line
                 )));
@@ -167,7 +167,7 @@ impl Translator<'_> {
                     entry.name,
                     rest.join(" ")
                 );
-                self.reader.report(
+                self.reader.report_loss(
                     Diagnostic::error(name.span, format!("unknown directive \"{}\"", name.text))
                         .hint(hint),
                 );
@@ -239,7 +239,7 @@ impl Translator<'_> {
                     ),
                 );
                 self.reader
-                    .report(problem.hint(format!("{}: {{ \"…\": {{ … }} }}", name.text)));
+                    .report_loss(problem.hint(format!("{}: {{ \"…\": {{ … }} }}", name.text)));
             }
         }
     }
@@ -470,7 +470,7 @@ impl Translator<'_> {
     }
 
     fn error(&mut self, span: Span, message: impl Into<String>) {
-        self.reader.report(Diagnostic::error(span, message));
+        self.reader.report_loss(Diagnostic::error(span, message));
     }
 }
 
