@@ -81,3 +81,20 @@ pub enum Fault {
     /// A `map` that needs its own value.
     VariableCycle(UserVar),
 }
+
+/// The error log's sentence about a fault.
+pub fn fault_text(fault: &Fault, config: &kp_config::Config) -> String {
+    match fault {
+        Fault::Cycle => "rewrite or internal redirection cycle".to_owned(),
+        Fault::NoNamedLocation => "could not find named location".to_owned(),
+        Fault::EmptyUri => "the rewritten URI has a zero length".to_owned(),
+        Fault::RegexLimit(regex) => {
+            let pattern = config.http.regexes.get(regex.index()).map_or("", |source| source.pattern.as_str());
+            format!("the regular expression \"{pattern}\" took too many steps")
+        }
+        Fault::VariableCycle(variable) => {
+            let name = config.http.user_variables.get(variable.index()).map_or("", String::as_str);
+            format!("cycle while evaluating variable \"{name}\"")
+        }
+    }
+}

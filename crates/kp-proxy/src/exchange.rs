@@ -1,6 +1,7 @@
 //! The exchange: one request/response pair, the unit of work.
 
 use crate::answer_kind::Fault;
+use crate::machine::Machine;
 use kp_config::model::{ListenerId, LocationId, RegexId, ServerId, UpstreamId};
 use kp_http::{RequestHead, ResponseHead};
 use std::net::SocketAddr;
@@ -22,6 +23,22 @@ pub struct Exchange {
     pub attempts: Vec<Attempt>,
     /// What the access log needs.
     pub record: Record,
+    /// State of the machine.
+    pub machine: Machine,
+}
+
+impl Exchange {
+    /// Back to the beginning for another request, keeping memory that is cheap to keep.
+    pub fn reset(&mut self) {
+        self.request.head.clear();
+        self.request.variables.clear();
+        self.request.body = None;
+        self.request.body_file = None;
+        self.response = Response::default();
+        self.attempts.clear();
+        self.record = Record::default();
+        self.machine.reset();
+    }
 }
 
 /// Facts of the client connection, copied when the head is complete.
@@ -157,6 +174,8 @@ pub struct Record {
     pub head_bytes_sent: u64,
     /// `$request_completion`.
     pub completed: bool,
+    /// What exactly was wrong, for the error log line of the failure.
+    pub detail: Option<String>,
     /// `$kp_reason`: token of the failure that ended it.
     pub reason: Option<&'static str>,
     /// What went wrong inside kp while routing or evaluating; written to the error log and cleared by whoever drives the exchange.

@@ -4,6 +4,7 @@
 use crate::Prepared;
 use kp_config::model::ListenerId;
 use kp_shm::Shm;
+use kp_shm::scoreboard::Row;
 use std::os::fd::OwnedFd;
 
 /// What a worker is born with.
@@ -14,7 +15,7 @@ pub struct Heritage {
     /// The shared regions, mapped before the first fork.
     pub shm: &'static Shm,
     /// This process's row in the scoreboard.
-    pub row: usize,
+    pub row: Row,
     /// Worker slot, from 0.
     pub slot: u32,
     /// Generation of workers, from 1.
@@ -29,8 +30,10 @@ pub struct Heritage {
     pub master: Option<OwnedFd>,
     /// `$hostname`.
     pub hostname: String,
-    /// Random bytes that all processes of this master share: the Via token that detects loops.
-    pub group_token: [u8; 8],
+    /// What names this group of processes in `Via`: a token, the same in all its workers and generations.
+    pub group: String,
+    /// The prefix that relative paths are resolved against.
+    pub prefix: std::path::PathBuf,
 }
 
 /// First byte of each datagram between master and worker.

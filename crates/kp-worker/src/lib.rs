@@ -1,6 +1,74 @@
 //! The reactor: sockets, timers, buffers, files, logs. Drives the pure crates.
+//!
+//! `reactor` is the loop, `client` and `upstream` are the two halves of a connection, `drive` lets an exchange move and
+//! performs what kp-proxy's machine asks for, `relay`, `tunnel`, `spill` and `files` move bytes.
 
+mod active;
 mod buffers;
+mod client;
+mod clock;
+mod drain;
+mod drive;
+pub mod error_log;
+mod files;
+mod heritage;
+mod jobs;
+mod listeners;
+mod logs;
+mod output;
+mod own;
+mod reactor;
+mod relay;
 mod slots;
+mod spill;
 mod token;
+mod transport;
+mod tunnel;
+mod upstream;
 mod wheel;
+
+pub use heritage::{Heritage, exit, message};
+
+use kp_config::{Config, Diagnostic};
+use kp_proxy::Program;
+
+/// A configuration with everything that is compiled from it.
+#[derive(Debug)]
+pub struct Prepared {
+    /// The configuration.
+    pub config: Config,
+    /// Regular expressions, tables of names and locations.
+    pub program: Program,
+}
+
+/// Compiles what a configuration needs at run time.
+///
+/// # Errors
+///
+/// One diagnostic for each regular expression that cannot be used.
+pub fn prepare(config: Config) -> Result<Prepared, Vec<Diagnostic>> {
+    let program = Program::compile(&config)?;
+    Ok(Prepared { config, program })
+}
+
+/// Serves as a worker until drained or stopped; returns the exit status ([`exit`]).
+///
+/// Called in the forked child after it dropped its privileges, or in the only process with `master_process off`. Signals
+/// are expected to be blocked.
+pub fn run(heritage: Heritage) -> u8 {
+    let channel = heritage.channel.as_ref().and_then(|channel| channel.try_clone().ok());
+    let started = reactor::Worker::new(heritage).and_then(|mut worker| worker.say_ready().map(|()| worker));
+    match started {
+        Ok(mut worker) => worker.run(),
+        Err(error) => {
+            log::error!(target: "alert", "a worker could not start: {error}");
+            if let Some(channel) = channel {
+                let mut text = vec![message::FAILED];
+                text.extend_from_slice(error.to_string().as_bytes());
+                // The master also sees the exit status.
+                let _ = kp_sys::socket::send_fds(&channel, &text, &[]);
+            }
+            exit::FATAL
+        }
+    }
+}

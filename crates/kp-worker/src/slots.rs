@@ -97,12 +97,41 @@ impl<T> Slots<T> {
         if slot.generation != key.generation {
             return None;
         }
-        let value = slot.value.take()?;
+        let value = slot.value.take();
         slot.generation = (slot.generation + 1) & GENERATION_MASK;
         slot.next_free = self.first_free;
         self.first_free = key.index;
         self.len -= 1;
-        Some(value)
+        value
+    }
+
+    /// How many slots there are, used or not.
+    pub(crate) fn extent(&self) -> usize {
+        self.chunks.len().saturating_sub(1) * CHUNK + self.chunks.last().map_or(0, Vec::len)
+    }
+
+    /// The key of what is in a slot.
+    pub(crate) fn key_at(&self, index: usize) -> Option<Key> {
+        let slot = self.chunks.get(index / CHUNK)?.get(index % CHUNK)?;
+        slot.value.as_ref().map(|_| Key { index: index as u32, generation: slot.generation })
+    }
+
+    /// Takes a value out while its slot stays taken, so that it can be used beside everything else.
+    pub(crate) fn lend(&mut self, key: Key) -> Option<T> {
+        let slot = self.chunks.get_mut(key.index as usize / CHUNK)?.get_mut(key.index as usize % CHUNK)?;
+        if slot.generation == key.generation { slot.value.take() } else { None }
+    }
+
+    /// Puts a lent value back; `false`, and the value is gone, if its slot was freed meanwhile.
+    pub(crate) fn restore(&mut self, key: Key, value: T) -> bool {
+        let slot = self.chunks.get_mut(key.index as usize / CHUNK).and_then(|chunk| chunk.get_mut(key.index as usize % CHUNK));
+        match slot.filter(|slot| slot.generation == key.generation) {
+            Some(slot) => {
+                slot.value = Some(value);
+                true
+            }
+            None => false,
+        }
     }
 
     /// Keys of everything in it, for sweeps such as a drain.

@@ -12,6 +12,8 @@ pub(crate) enum Kind {
     Upstream = 2,
     /// One of the worker's own descriptors: signals, channel, master, jobs.
     Own = 3,
+    /// An exchange.
+    Exchange = 4,
 }
 
 /// A slot of a known kind: index and generation.
@@ -40,6 +42,7 @@ pub(crate) fn parse(token: u64) -> Option<(Kind, Key)> {
         1 => Kind::Client,
         2 => Kind::Upstream,
         3 => Kind::Own,
+        4 => Kind::Exchange,
         _ => return None,
     };
     Some((
@@ -57,7 +60,7 @@ mod tests {
 
     #[test]
     fn tokens_survive_packing() {
-        for kind in [Kind::Listener, Kind::Client, Kind::Upstream, Kind::Own] {
+        for kind in [Kind::Listener, Kind::Client, Kind::Upstream, Kind::Own, Kind::Exchange] {
             for key in [
                 Key {
                     index: 0,

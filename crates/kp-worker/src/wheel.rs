@@ -74,6 +74,11 @@ impl Wheel {
         }
     }
 
+    /// Gives a timer the token it will name, once its owner has one.
+    pub(crate) fn name(&mut self, id: TimerId, token: u64) {
+        self.entries[id.0 as usize].token = token;
+    }
+
     /// Arms or moves a timer to `deadline_ms`; it fires at most one tick late and never early.
     pub(crate) fn arm(&mut self, id: TimerId, deadline_ms: u64) {
         let entry = &mut self.entries[id.0 as usize];

@@ -1,0 +1,99 @@
+//! State of the exchange machine. Only `step` changes the phase; the driver reads what it needs and books what it did.
+
+use crate::failure::Failure;
+use crate::target::Target;
+use kp_http::Method;
+use kp_upstream::{Outcome, Tried};
+
+/// What an exchange is doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Phase {
+    /// Its head is being read, or it is being routed.
+    #[default]
+    New,
+    /// Its body is taken whole.
+    Collect,
+    /// A peer is picked and connected to.
+    Connect,
+    /// The request goes out, the response head is awaited.
+    AwaitHead,
+    /// The response goes to the client.
+    Relay,
+    /// Bytes go both ways.
+    Tunnel,
+    /// A file is being opened.
+    File,
+    /// kp's own answer goes out, or nothing more will.
+    Answer,
+}
+
+/// What became of the request body so far.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum BodyState {
+    /// Not touched: there is none, or it still waits in the client's connection.
+    #[default]
+    Unread,
+    /// Complete in memory or in a file; it can be sent again.
+    Whole,
+    /// Part of it went to an upstream and cannot be called back.
+    Consumed,
+}
+
+/// See the fields.
+#[derive(Debug, Default)]
+pub struct Machine {
+    /// What the exchange is doing.
+    pub phase: Phase,
+    /// The request body.
+    pub body: BodyState,
+    /// Where the request goes.
+    pub target: Option<Target>,
+    /// Peers that were tried.
+    pub tried: Tried,
+    /// Attempts so far, free ones not counted.
+    pub tries: u32,
+    /// Attempts the group allows; set by the driver when it picks.
+    pub peers: u32,
+    /// When the first attempt began.
+    pub first_attempt_ms: u64,
+    /// A byte of the request was given to a socket, in any attempt.
+    pub request_sent: bool,
+    /// The connection in use was idle in the pool before.
+    pub reused: bool,
+    /// The last peer may be picked again although it was tried: only its connection was stale.
+    pub forgive: bool,
+    /// The method as sent, for the framing of the response (RFC 9112 §6.3 rule 1); set by the driver.
+    pub sent_method: Option<Method>,
+    /// An upgrade was passed on, so a 101 may be accepted; set by the driver.
+    pub upgrade: bool,
+    /// The upstream connection cannot be reused, whatever the response says; set by the driver.
+    pub upstream_close: bool,
+    /// Interim responses so far.
+    pub interim: u32,
+    /// What the attempt says about its peer; `None`: it answered.
+    pub outcome: Option<Outcome>,
+    /// Whether the response may be read ahead of a slow client; set by the driver.
+    pub buffering: bool,
+    /// Routed again since the last attempt.
+    pub redirected: bool,
+    /// What ended the exchange, if something went wrong.
+    pub failure: Option<Failure>,
+    /// A failure for the error log, taken out by the driver.
+    pub reported: Option<Failure>,
+}
+
+impl Machine {
+    /// Back to the beginning, keeping memory.
+    pub(crate) fn reset(&mut self) {
+        let mut tried = std::mem::take(&mut self.tried);
+        tried.clear();
+        *self = Self { tried, ..Self::default() };
+    }
+
+    /// A byte of a streamed body went out.
+    pub fn body_touched(&mut self) {
+        if self.body == BodyState::Unread {
+            self.body = BodyState::Consumed;
+        }
+    }
+}

@@ -1,0 +1,403 @@
+//! The exchange machine: the one place that changes an exchange's phase.
+//!
+//! ```text
+//!      ┌──────────── routed again: error_page, X-Accel-Redirect, an intercepted head, an index file ────────────┐
+//!      ▼                                                                                                       │
+//!     New ──┬── Collect ──► Connect ──► AwaitHead ──┬── Relay ──► Answer                                        │
+//!           │                  ▲                    ├── Tunnel ─► Answer                                        │
+//!           │                  └──── next peer ─────┤                                                           │
+//!           ├── File ──► Answer                     └───────────────────────────────────────────────────────────┤
+//!           └── Answer ◄──────────────────── failures and local answers ────────────────────────────────────────┘
+//! ```
+//!
+//! The driver says what happened ([`Input`]); [`Exchange::handle`] answers with what to do ([`Action`]). Bytes never pass
+//! through here, and nothing here waits.
+
+use crate::failure::{self, Cause};
+use crate::io::{Action, FileError, FileFacts, FileQuery, Input};
+use crate::machine::{BodyState, Phase};
+use crate::target::resolve_target;
+use crate::{
+    Answer, Attempt, Context, ErrorAction, directory_redirect, Exchange, Failure, Fault, Program, Routed, begin, forwarding, internal_redirect,
+    named_location, response_head, vars,
+};
+use kp_config::model::{Handler, Location, ProxyHttpVersion, RequestBuffering, UpstreamId};
+use kp_config::template::{Builtin, Variable};
+use kp_http::{Framing, Method, Version};
+use kp_upstream::{Outcome, retry};
+
+/// More interim responses than this before a final one are an attack, not an upstream.
+const INTERIM_MAX: u32 = 100;
+
+impl Exchange {
+    /// Takes in what happened and says what to do next.
+    pub fn handle(&mut self, input: Input, program: &Program, context: &Context<'_>) -> Action {
+        let phase = self.machine.phase;
+        match (phase, input) {
+            (Phase::New, Input::Head) => self.on_head(program, context),
+            (Phase::New, Input::HeadFailed(failure)) => self.on_head_failed(failure, program, context),
+            (Phase::Collect, Input::Collected) => self.on_collected(),
+            (Phase::Connect, Input::Connected { reused }) => self.on_connected(reused, context),
+            (Phase::Connect | Phase::AwaitHead, Input::UpstreamFailed(failure)) => self.on_upstream_failed(failure, program, context),
+            (Phase::AwaitHead, Input::ResponseHead) => self.on_response_head(program, context),
+            (Phase::File, Input::FileOpened(file)) => self.on_file(file, program, context),
+            (Phase::File, Input::FileFailed(error)) => self.on_file_failed(&error, program, context),
+            (Phase::Relay | Phase::Tunnel | Phase::Answer, Input::UpstreamFailed(failure) | Input::ClientFailed(failure)) => {
+                self.truncate(failure, context)
+            }
+            (_, Input::ClientFailed(failure)) => self.fail(failure, program, context),
+            (_, Input::ClientGone) => self.client_gone(context),
+            (phase, input) => {
+                debug_assert!(false, "{input:?} in {phase:?}");
+                self.truncate(Failure::new(failure::Phase::Route, Cause::Internal), context)
+            }
+        }
+    }
+
+    /// Books the beginning of an attempt: at a peer, or at a group without a live one.
+    pub fn begin_attempt(&mut self, upstream: UpstreamId, address: &str, now_ms: u64) {
+        let after_redirect = std::mem::take(&mut self.machine.redirected) && !self.attempts.is_empty();
+        self.machine.tries += 1;
+        if self.machine.tries == 1 {
+            self.machine.first_attempt_ms = now_ms;
+        }
+        let attempt = Attempt { upstream, address: address.to_owned(), after_redirect, started_ms: now_ms, ..Attempt::default() };
+        self.attempts.push(attempt);
+    }
+
+    /// Completes the last attempt's times.
+    pub fn end_attempt(&mut self, context: &Context<'_>) {
+        if let Some(attempt) = self.attempts.last_mut() {
+            attempt.response_ms.get_or_insert(elapsed(attempt.started_ms, context));
+        }
+    }
+
+    fn on_head(&mut self, program: &Program, context: &Context<'_>) -> Action {
+        if begin(self, program, context).is_err() {
+            return self.fail(Failure::new(failure::Phase::RequestHead, Cause::BadRequest), program, context);
+        }
+        self.route(program, context)
+    }
+
+    /// A head that was refused is answered by the default server of its listener.
+    fn on_head_failed(&mut self, failure: Failure, program: &Program, context: &Context<'_>) -> Action {
+        if let Some(listener) = context.config.http.listeners.get(self.connection.listener.index()) {
+            self.server = listener.default_server;
+            self.location = context.config.http.servers[self.server.index()].root;
+        }
+        self.fail(failure, program, context)
+    }
+
+    /// Finds out who answers.
+    fn route(&mut self, program: &Program, context: &Context<'_>) -> Action {
+        match program.route(self, context) {
+            Routed::Handle => self.dispatch(program, context),
+            Routed::Answer(answer) => self.answer(answer, program, context),
+            Routed::Close(status) => {
+                self.machine.phase = Phase::Answer;
+                self.response.status = status;
+                Action::Close
+            }
+        }
+    }
+
+    /// Routes anew after something pointed the exchange elsewhere.
+    fn route_again(&mut self, program: &Program, context: &Context<'_>) -> Action {
+        self.machine.redirected = true;
+        self.machine.phase = Phase::New;
+        self.response.upstream = None;
+        self.route(program, context)
+    }
+
+    /// Starts the handler of the location that was found.
+    fn dispatch(&mut self, program: &Program, context: &Context<'_>) -> Action {
+        let location = &context.config.http.locations[self.location.index()];
+        match &location.handler {
+            Handler::Static => self.open_file(location, program, context),
+            Handler::Proxy(_) => self.proxy(location, program, context),
+        }
+    }
+
+    fn proxy(&mut self, location: &Location, program: &Program, context: &Context<'_>) -> Action {
+        if forwarding::is_loop(self, context) {
+            return self.fail(Failure::new(failure::Phase::Route, Cause::Loop), program, context);
+        }
+        match resolve_target(self, program, context) {
+            Ok(target) => self.machine.target = Some(target),
+            Err(failure) => return self.fail(failure, program, context),
+        }
+        self.machine.tries = 0;
+        self.machine.tried.clear();
+        if self.machine.body == BodyState::Unread && self.must_collect(location, program) {
+            self.machine.phase = Phase::Collect;
+            return Action::Collect;
+        }
+        self.acquire()
+    }
+
+    /// Whether the body is taken whole before a peer is chosen.
+    fn must_collect(&self, location: &Location, program: &Program) -> bool {
+        let http10 = location.proxy.http_version == ProxyHttpVersion::Http10;
+        let asked_for = program.uses().request_body;
+        match (self.request.head.framing, location.proxy.request_buffering) {
+            (Framing::None | Framing::UntilClose | Framing::Length(0), _) => false,
+            (_, RequestBuffering::On) => true,
+            (Framing::Length(length), RequestBuffering::Auto) => asked_for || length <= location.client_body_buffer_size as u64,
+            // An HTTP/1.0 upstream needs a length, which a chunked body has only at its end.
+            (Framing::Chunked, _) => http10 || asked_for,
+            (Framing::Length(_), RequestBuffering::Off) => asked_for,
+        }
+    }
+
+    fn on_collected(&mut self) -> Action {
+        self.machine.body = BodyState::Whole;
+        self.acquire()
+    }
+
+    fn acquire(&mut self) -> Action {
+        self.machine.phase = Phase::Connect;
+        self.machine.interim = 0;
+        self.machine.reused = false;
+        self.machine.outcome = None;
+        self.response.upstream = None;
+        self.response.upstream_trailers.clear();
+        Action::Acquire
+    }
+
+    fn on_connected(&mut self, reused: bool, context: &Context<'_>) -> Action {
+        self.machine.phase = Phase::AwaitHead;
+        self.machine.reused = reused;
+        self.machine.request_sent = true;
+        if let Some(attempt) = self.attempts.last_mut() {
+            attempt.connect_ms = Some(elapsed(attempt.started_ms, context));
+        }
+        Action::SendHead
+    }
+
+    /// A failed attempt: the next peer, or an answer.
+    fn on_upstream_failed(&mut self, failure: Failure, program: &Program, context: &Context<'_>) -> Action {
+        if let Some(attempt) = self.attempts.last_mut() {
+            attempt.status = failure.status();
+        }
+        self.end_attempt(context);
+        if self.retry(failure, context) {
+            self.machine.reported = Some(failure);
+            return self.acquire_next();
+        }
+        self.fail(failure, program, context)
+    }
+
+    /// Decides whether another peer is tried, and books what the failure says about this one.
+    fn retry(&mut self, failure: Failure, context: &Context<'_>) -> bool {
+        let proxy = &context.config.http.locations[self.location.index()].proxy;
+        let allowed = retry::tries(self.machine.peers, proxy.next_upstream_tries);
+        let situation = retry::Situation {
+            non_idempotent: matches!(self.request.head.method, Method::Post | Method::Lock | Method::Patch),
+            request_sent: self.machine.request_sent,
+            replayable: self.machine.body != BodyState::Consumed,
+            tries_left: allowed.saturating_sub(self.machine.tries),
+            elapsed: std::time::Duration::from_millis(context.now.mono_ms.saturating_sub(self.machine.first_attempt_ms)),
+            timeout: proxy.next_upstream_timeout,
+        };
+        let retried = failure.retry().is_some_and(|kind| retry::may_retry(kind, &proxy.next_upstream, &situation));
+        self.machine.outcome = Some(failure.peer_mark(retried));
+        if retried && failure.cause == Cause::StaleConnection {
+            // The peer did nothing wrong: it may be asked again, and the attempt was free.
+            self.machine.tries = self.machine.tries.saturating_sub(1);
+            self.machine.forgive = true;
+        }
+        retried
+    }
+
+    fn acquire_next(&mut self) -> Action {
+        let outcome = self.machine.outcome;
+        let action = self.acquire();
+        self.machine.outcome = outcome;
+        action
+    }
+
+    fn on_response_head(&mut self, program: &Program, context: &Context<'_>) -> Action {
+        let status = self.response.upstream.as_ref().map_or(0, |head| head.status);
+        if (100..200).contains(&status) {
+            return self.on_interim(status, program, context);
+        }
+        self.note_status(status, context);
+        let rejected = Failure::new(failure::Phase::AwaitHead, Cause::UpstreamStatus(status));
+        if self.retry(rejected, context) {
+            self.end_attempt(context);
+            self.machine.reported = Some(rejected);
+            return self.acquire_next();
+        }
+        let location = &context.config.http.locations[self.location.index()];
+        if let Some(uri) = response_head::directives(self, program).accel_redirect.map(<[u8]>::to_vec) {
+            return self.accel_redirect(&uri, program, context);
+        }
+        if location.proxy.intercept_errors && status >= 300 {
+            match program.error_page(self, status, context) {
+                Some(ErrorAction::Reroute) => {
+                    self.end_attempt(context);
+                    return self.route_again(program, context);
+                }
+                Some(ErrorAction::Answer(answer)) => {
+                    self.end_attempt(context);
+                    return self.respond(answer);
+                }
+                None => {}
+            }
+        }
+        self.machine.phase = Phase::Relay;
+        Action::ForwardHead
+    }
+
+    fn note_status(&mut self, status: u16, context: &Context<'_>) {
+        if let Some(attempt) = self.attempts.last_mut() {
+            attempt.status = status;
+            attempt.header_ms = Some(elapsed(attempt.started_ms, context));
+        }
+    }
+
+    fn on_interim(&mut self, status: u16, program: &Program, context: &Context<'_>) -> Action {
+        let invalid = Failure::new(failure::Phase::AwaitHead, Cause::UpstreamInvalidHead);
+        if status == 101 {
+            if !self.machine.upgrade {
+                return self.on_upstream_failed(invalid, program, context);
+            }
+            self.note_status(status, context);
+            self.machine.phase = Phase::Tunnel;
+            return Action::Tunnel;
+        }
+        self.machine.interim += 1;
+        if self.machine.interim > INTERIM_MAX {
+            return self.on_upstream_failed(invalid, program, context);
+        }
+        // RFC 9110 §15.2: 1xx never goes to an HTTP/1.0 client. kp answers Expect itself, so a 100 stops here.
+        if status == 103 && self.request.head.version == Version::Http11 { Action::ForwardInterim } else { Action::AwaitHead }
+    }
+
+    /// `X-Accel-Redirect`: another URI or named location of this server answers.
+    fn accel_redirect(&mut self, uri: &[u8], program: &Program, context: &Context<'_>) -> Action {
+        self.end_attempt(context);
+        response_head::carry_fields(self);
+        let moved = if uri.first() == Some(&b'@') {
+            named_location(self, context, uri)
+        } else {
+            let at = uri.iter().position(|byte| *byte == b'?');
+            let (path, args) = at.map_or((uri, &[][..]), |at| (uri.get(..at).unwrap_or_default(), uri.get(at + 1..).unwrap_or_default()));
+            let mut decoded = Vec::new();
+            kp_http::target::unescape_uri(&mut decoded, path, kp_http::target::Unescape::All);
+            if self.request.head.method != Method::Head {
+                self.request.method = Some("GET");
+            }
+            internal_redirect(self, context, &decoded, args)
+        };
+        self.after_redirect(moved, program, context)
+    }
+
+    fn after_redirect(&mut self, moved: Result<(), Fault>, program: &Program, context: &Context<'_>) -> Action {
+        match moved {
+            Ok(()) => self.route_again(program, context),
+            Err(_) => self.respond(Answer { interceptable: false, ..Answer::status(500) }),
+        }
+    }
+
+    fn open_file(&mut self, location: &Location, program: &Program, context: &Context<'_>) -> Action {
+        let method = self.request.method.map_or(self.request.head.method, |_| Method::Get);
+        if !matches!(method, Method::Get | Method::Head) {
+            return self.answer(Answer::status(405), program, context);
+        }
+        let mut path = Vec::new();
+        vars::variable(&Variable::Builtin(Builtin::RequestFilename), self, program, context, &mut path);
+        let mut index = Vec::new();
+        if self.request.uri.last() == Some(&b'/') {
+            for template in &location.index {
+                let mut name = Vec::new();
+                vars::evaluate(template, self, program, context, &mut name);
+                index.push(name);
+            }
+        }
+        self.machine.phase = Phase::File;
+        Action::OpenFile(FileQuery { path, index })
+    }
+
+    fn on_file(&mut self, file: FileFacts, program: &Program, context: &Context<'_>) -> Action {
+        // nginx serves an index by an internal redirect, so that the index file's own location decides about it.
+        if let Some(name) = &file.index {
+            let mut uri = if name.first() == Some(&b'/') { Vec::new() } else { self.request.uri.clone() };
+            uri.extend_from_slice(name);
+            let args = self.request.args.clone();
+            let moved = internal_redirect(self, context, &uri, &args);
+            return self.after_redirect(moved, program, context);
+        }
+        self.machine.phase = Phase::Answer;
+        Action::SendFile(file)
+    }
+
+    fn on_file_failed(&mut self, error: &FileError, program: &Program, context: &Context<'_>) -> Action {
+        let answer = match error {
+            FileError::NotFound(_) => Answer::status(404),
+            FileError::Forbidden(_) => Answer::status(403),
+            FileError::Other(_) => Answer::status(500),
+            FileError::Directory => directory_redirect(self),
+        };
+        self.answer(answer, program, context)
+    }
+
+    /// Answers a failure, by the error page where there is one.
+    fn fail(&mut self, failure: Failure, program: &Program, context: &Context<'_>) -> Action {
+        self.record.reason = Some(failure.token());
+        self.machine.failure = Some(failure);
+        self.machine.reported = Some(failure);
+        self.machine.phase = Phase::Answer;
+        match program.error_page(self, failure.status(), context) {
+            Some(ErrorAction::Reroute) => self.route_again(program, context),
+            Some(ErrorAction::Answer(answer)) => self.respond(answer),
+            None => Action::RespondFailure(failure),
+        }
+    }
+
+    /// Answers, by the error page where there is one.
+    fn answer(&mut self, answer: Answer, program: &Program, context: &Context<'_>) -> Action {
+        if !answer.interceptable {
+            return self.respond(answer);
+        }
+        match program.error_page(self, answer.status, context) {
+            Some(ErrorAction::Reroute) => self.route_again(program, context),
+            Some(ErrorAction::Answer(answer)) => self.respond(answer),
+            None => self.respond(answer),
+        }
+    }
+
+    fn respond(&mut self, answer: Answer) -> Action {
+        self.machine.phase = Phase::Answer;
+        Action::Respond(answer)
+    }
+
+    /// The answer has begun and cannot be completed.
+    fn truncate(&mut self, failure: Failure, context: &Context<'_>) -> Action {
+        self.record.reason = Some(failure.token());
+        self.machine.failure = Some(failure);
+        self.machine.reported = Some(failure);
+        self.machine.outcome = Some(failure.peer_mark(false));
+        self.end_attempt(context);
+        self.machine.phase = Phase::Answer;
+        Action::Truncate
+    }
+
+    fn client_gone(&mut self, context: &Context<'_>) -> Action {
+        let failure = Failure::new(failure::Phase::SendResponse, Cause::ClientGone);
+        self.record.reason = Some(failure.token());
+        self.machine.failure = Some(failure);
+        self.machine.reported = Some(failure);
+        self.machine.outcome = Some(Outcome::NotCounted);
+        if self.response.status == 0 {
+            self.response.status = failure.status();
+        }
+        self.end_attempt(context);
+        self.machine.phase = Phase::Answer;
+        Action::Close
+    }
+}
+
+fn elapsed(started_ms: u64, context: &Context<'_>) -> u32 {
+    u32::try_from(context.now.mono_ms.saturating_sub(started_ms)).unwrap_or(u32::MAX)
+}

@@ -1,0 +1,218 @@
+//! An exchange in progress: the pure machine of kp-proxy with the two connections, decoders and buffers that serve it.
+
+use crate::buffers::Buffers;
+use crate::files::OpenFile;
+use crate::output::Output;
+use crate::token::Key;
+use kp_http::{BodyDecoder, Framing, HeadReader};
+use kp_proxy::Exchange;
+
+/// No deadline.
+pub(crate) const NEVER: u64 = u64::MAX;
+
+/// An exchange and everything the worker holds for it.
+#[derive(Debug)]
+pub(crate) struct Active {
+    pub(crate) exchange: Exchange,
+    pub(crate) key: Key,
+    pub(crate) client: Key,
+    pub(crate) upstream: Option<Key>,
+    /// Waits in the run queue.
+    pub(crate) queued: bool,
+    /// Finds the end of the request head, then of response heads.
+    pub(crate) reader: HeadReader,
+    pub(crate) request: RequestFlow,
+    pub(crate) response: ResponseFlow,
+    pub(crate) to_client: Output,
+    pub(crate) to_upstream: Output,
+    pub(crate) deadlines: Deadlines,
+    /// A file that was opened for a static answer.
+    pub(crate) file: Option<std::sync::Arc<std::fs::File>>,
+    /// The client connection may serve another request afterwards.
+    pub(crate) persistent: bool,
+    /// The answer broke off: the client must see it.
+    pub(crate) cut: bool,
+    /// The access log line was written.
+    pub(crate) logged: bool,
+}
+
+/// Deadlines of both sides in monotonic ms; [`NEVER`] where nothing is awaited.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Deadlines {
+    pub(crate) client_read: u64,
+    pub(crate) client_write: u64,
+    pub(crate) upstream_read: u64,
+    pub(crate) upstream_write: u64,
+    /// End of lingering while a body is discarded.
+    pub(crate) discard: u64,
+}
+
+impl Deadlines {
+    pub(crate) const NONE: Self = Self { client_read: NEVER, client_write: NEVER, upstream_read: NEVER, upstream_write: NEVER, discard: NEVER };
+}
+
+/// What becomes of the request body.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RequestStage {
+    /// Not read yet; nobody knows who wants it.
+    Unread,
+    /// Being taken whole.
+    Collecting,
+    /// Goes to the upstream as it comes.
+    Streaming,
+    /// A collected body is being sent: the cursor in bytes.
+    Replaying(u64),
+    /// Read and thrown away, so that the connection can go on.
+    Discarding,
+    /// Read to its end, and sent if anybody wanted it.
+    Done,
+}
+
+/// The request body.
+#[derive(Debug)]
+pub(crate) struct RequestFlow {
+    pub(crate) stage: RequestStage,
+    /// Takes the body apart; `None` before the head is there.
+    pub(crate) decoder: BodyDecoder,
+    /// How it is sent to the upstream.
+    pub(crate) out: Framing,
+    /// Body bytes read so far.
+    pub(crate) read_bytes: u64,
+    /// Whole body read from the client.
+    pub(crate) whole: bool,
+    /// A collected body.
+    pub(crate) collected: Collected,
+    /// `proxy_set_body`, evaluated, on its way into the output.
+    pub(crate) set_body: Option<Vec<u8>>,
+    /// `Expect: 100-continue` still waits for its answer.
+    pub(crate) owes_continue: bool,
+}
+
+/// Where a collected body is.
+#[derive(Debug, Default)]
+pub(crate) enum Collected {
+    /// Nowhere.
+    #[default]
+    None,
+    /// In memory.
+    Memory(Vec<u8>),
+    /// In a temporary file of so many bytes.
+    File(crate::spill::Spill),
+}
+
+/// Where the response is.
+#[derive(Debug)]
+pub(crate) enum ResponseStage {
+    /// Nothing is expected yet.
+    Idle,
+    /// A response head is awaited from the upstream.
+    AwaitHead,
+    /// The upstream's body is relayed.
+    Relaying,
+    /// Bytes flow both ways.
+    Tunnel(Tunnel),
+    /// A file is being opened.
+    Opening,
+    /// A file is sent.
+    File(OpenFile),
+    /// Everything was put into `to_client`.
+    Complete,
+}
+
+/// Ends of a tunnel.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Tunnel {
+    /// The client ended its side.
+    pub(crate) client_ended: bool,
+    /// The upstream ended its side.
+    pub(crate) upstream_ended: bool,
+    /// That end was passed on.
+    pub(crate) upstream_shut: bool,
+    /// That end was passed on.
+    pub(crate) client_shut: bool,
+}
+
+/// The response.
+#[derive(Debug)]
+pub(crate) struct ResponseFlow {
+    pub(crate) stage: ResponseStage,
+    pub(crate) decoder: BodyDecoder,
+    /// How it is sent to the client.
+    pub(crate) out: Framing,
+    /// How far reads of the upstream go: large while the client keeps up, small after a short write.
+    pub(crate) read_max: usize,
+    /// Bytes of the response head received so far, for telling a stale connection from a broken one.
+    pub(crate) any_byte: bool,
+    /// The upstream takes no more of the request; its answer is still read.
+    pub(crate) write_broken: Option<i32>,
+}
+
+/// Reads of response bodies while the client keeps up.
+pub(crate) const READ_MAX: usize = 256 * 1024;
+/// Reads after a short write; doubled by every full write.
+pub(crate) const READ_MIN: usize = 16 * 1024;
+
+impl Active {
+    pub(crate) fn new(client: Key) -> Self {
+        Self {
+            exchange: Exchange::default(),
+            key: Key { index: 0, generation: 0 },
+            client,
+            upstream: None,
+            queued: false,
+            reader: HeadReader::default(),
+            request: RequestFlow {
+                stage: RequestStage::Unread,
+                decoder: BodyDecoder::new(Framing::None),
+                out: Framing::None,
+                read_bytes: 0,
+                whole: false,
+                collected: Collected::None,
+                set_body: None,
+                owes_continue: false,
+            },
+            response: ResponseFlow {
+                stage: ResponseStage::Idle,
+                decoder: BodyDecoder::new(Framing::None),
+                out: Framing::None,
+                read_max: READ_MAX,
+                any_byte: false,
+                write_broken: None,
+            },
+            to_client: Output::default(),
+            to_upstream: Output::default(),
+            deadlines: Deadlines::NONE,
+            file: None,
+            persistent: false,
+            cut: false,
+            logged: false,
+        }
+    }
+
+    /// Makes a used one as good as new, keeping the memory that is cheap to keep.
+    pub(crate) fn reset(&mut self, client: Key, pool: &mut Buffers) {
+        self.exchange.reset();
+        pool.give(&mut self.exchange.request.head.bytes);
+        self.client = client;
+        self.upstream = None;
+        self.queued = false;
+        self.reader = HeadReader::default();
+        self.request.stage = RequestStage::Unread;
+        self.request.read_bytes = 0;
+        self.request.whole = false;
+        self.request.collected = Collected::None;
+        self.request.set_body = None;
+        self.request.owes_continue = false;
+        self.response.stage = ResponseStage::Idle;
+        self.response.read_max = READ_MAX;
+        self.response.any_byte = false;
+        self.response.write_broken = None;
+        self.to_client.clear(pool);
+        self.to_upstream.clear(pool);
+        self.deadlines = Deadlines::NONE;
+        self.file = None;
+        self.persistent = false;
+        self.cut = false;
+        self.logged = false;
+    }
+}

@@ -1,0 +1,351 @@
+//! The client half of a connection: an idle slot between requests, the reading of heads, lingering.
+//!
+//! An idle kept-alive connection is this struct and nothing else: no buffer, no exchange.
+
+use crate::active::{Active, NEVER, RequestStage};
+use crate::reactor::Worker;
+use crate::token::{Key, Kind};
+use crate::transport::{Received, Transport};
+use crate::wheel::TimerId;
+use kp_config::model::{LingeringClose, Location};
+use kp_proxy::{Cause, Failure, Phase};
+use kp_proxy::Input;
+use kp_shm::counters::Counter;
+use std::net::SocketAddr;
+
+/// What a client connection is doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ClientPhase {
+    /// Between requests, or reading a head.
+    Head,
+    /// An exchange is in progress.
+    Exchange,
+    /// Closing: what still comes is read and dropped, so that the last answer is not lost to a reset.
+    Linger,
+}
+
+/// A client connection.
+#[derive(Debug)]
+pub(crate) struct Client {
+    pub(crate) transport: Transport,
+    pub(crate) timer: TimerId,
+    pub(crate) phase: ClientPhase,
+    /// Waits in the run queue.
+    pub(crate) queued: bool,
+    /// Accepted although all connections were in use: gets a 503.
+    pub(crate) overload: bool,
+    /// Index into the worker's listeners.
+    pub(crate) listener: u16,
+    pub(crate) requests: u32,
+    /// The exchange whose head is being read or that is in progress.
+    pub(crate) active: Option<Key>,
+    /// Bytes read and not yet used; without memory while empty.
+    pub(crate) input: Vec<u8>,
+    pub(crate) serial: u64,
+    pub(crate) accepted_ms: u64,
+    /// Deadline of the head, of keep-alive or of lingering.
+    pub(crate) deadline_ms: u64,
+    /// Longest that lingering may last.
+    pub(crate) linger_end_ms: u64,
+    pub(crate) remote: Option<SocketAddr>,
+}
+
+/// Kernel and kp memory for an idle connection are of one order; the slot must not outgrow that.
+const _: () = assert!(size_of::<Client>() <= 160);
+
+/// Reads of a head: what a pool buffer holds.
+const HEAD_READ_MIN: usize = 4 * 1024;
+
+impl Worker {
+    /// Goes on with a client that has no exchange in progress.
+    pub(crate) fn serve_client(&mut self, key: Key) {
+        let Some(client) = self.clients.at(key) else { return };
+        client.queued = false;
+        match client.phase {
+            ClientPhase::Head => self.read_head(key),
+            ClientPhase::Linger => self.linger(key),
+            ClientPhase::Exchange => {
+                if let Some(active) = client.active {
+                    self.drive(active);
+                }
+            }
+        }
+    }
+
+    /// Reads until a head is complete, then starts its exchange.
+    fn read_head(&mut self, key: Key) {
+        let mut fresh = self.clients.peek(key).is_some_and(|client| !client.input.is_empty());
+        loop {
+            if fresh {
+                match self.parse_head(key) {
+                    HeadProgress::Partial => {}
+                    HeadProgress::Started | HeadProgress::Gone => return,
+                }
+            }
+            let Some(client) = self.clients.at(key) else { return };
+            self.buffers.fill(&mut client.input);
+            let room = client.input.capacity().saturating_sub(client.input.len()).max(HEAD_READ_MIN);
+            match client.transport.receive(&mut client.input, room) {
+                Received::Bytes(count) => {
+                    self.counters.add(Counter::ClientBytesIn, count as u64);
+                    fresh = true;
+                }
+                Received::Nothing => break self.await_head(key),
+                Received::End | Received::Broken(_) => {
+                    if client.active.is_some() {
+                        self.log_client(key, "client prematurely closed connection while reading client request headers");
+                    }
+                    return self.close_client(key);
+                }
+            }
+        }
+    }
+
+    /// Parks a client whose head is not complete.
+    fn await_head(&mut self, key: Key) {
+        let Some(client) = self.clients.at(key) else { return };
+        if client.input.is_empty() {
+            self.buffers.give(&mut client.input);
+        }
+        let (timer, deadline_ms) = (client.timer, client.deadline_ms);
+        if deadline_ms == NEVER { self.wheel.disarm(timer) } else { self.wheel.arm(timer, deadline_ms) }
+    }
+
+    fn parse_head(&mut self, key: Key) -> HeadProgress {
+        let Some(client) = self.clients.at(key) else { return HeadProgress::Gone };
+        let listener = usize::from(client.listener);
+        if client.active.is_none() {
+            self.begin_exchange(key);
+        }
+        let Some(client) = self.clients.at(key) else { return HeadProgress::Gone };
+        let Some(mut active) = client.active.and_then(|active| self.exchanges.lend(active)) else { return HeadProgress::Gone };
+        let limits = &self.listeners[listener].limits;
+        let before = client.input.len();
+        let result = active.reader.request(&mut client.input, &mut active.exchange.request.head, limits);
+        let input = match result {
+            Ok(false) => {
+                let key = active.key;
+                self.exchanges.restore(key, active);
+                return HeadProgress::Partial;
+            }
+            Ok(true) => {
+                active.exchange.record.request_length = (before - client.input.len()) as u64;
+                if client.overload { Input::HeadFailed(Failure::new(Phase::RequestHead, Cause::Overload)) } else { Input::Head }
+            }
+            Err(error) => {
+                active.exchange.record.request_length = before as u64;
+                let failure = Failure::request_head(&error);
+                self.counters.increment(Counter::BadRequestFields);
+                active.exchange.record.detail = Some(error.to_string());
+                Input::HeadFailed(failure)
+            }
+        };
+        self.start(active, input);
+        HeadProgress::Started
+    }
+
+    /// Takes an exchange for the head whose first byte came.
+    fn begin_exchange(&mut self, key: Key) {
+        let mut active = match self.spare.pop() {
+            Some(mut spare) => {
+                spare.client = key;
+                spare
+            }
+            None => Box::new(Active::new(key)),
+        };
+        let now_ms = self.clock.mono_ms;
+        active.exchange.record.started_ms = now_ms;
+        let active_key = self.exchanges.insert(active);
+        if let Some(active) = self.exchanges.at(active_key) {
+            active.key = active_key;
+        }
+        let Some(client) = self.clients.at(key) else { return };
+        client.active = Some(active_key);
+        if client.requests > 0 {
+            // On a kept-alive connection the head's time starts with its first byte; on a fresh one with the accept.
+            client.deadline_ms = now_ms + self.listeners[usize::from(client.listener)].head_timeout_ms;
+        }
+    }
+
+    /// The head is complete (or refused): the exchange proper begins.
+    fn start(&mut self, mut active: Box<Active>, input: Input) {
+        let Some(client) = self.clients.at(active.client) else { return };
+        client.phase = ClientPhase::Exchange;
+        client.requests += 1;
+        client.deadline_ms = NEVER;
+        let connection = &mut active.exchange.connection;
+        connection.serial = client.serial;
+        connection.requests = client.requests;
+        connection.accepted_ms = client.accepted_ms;
+        connection.remote = client.remote;
+        connection.listener = self.listeners[usize::from(client.listener)].id;
+        connection.pipelined = !client.input.is_empty();
+        if client.input.is_empty() {
+            self.buffers.give(&mut client.input);
+        }
+        self.counters.increment(Counter::Requests);
+        active.begin_body();
+        let first = Some(input);
+        self.drive_from(active, first);
+    }
+
+    /// The exchange is over and its log line written: the connection goes on, lingers or ends.
+    pub(crate) fn after_exchange(&mut self, mut active: Box<Active>) {
+        let key = active.client;
+        let location = self.location(active.exchange.location);
+        let whole = active.request.whole;
+        let (persistent, cut, out) = (active.persistent, active.cut, active.response.out);
+        self.exchanges.remove(active.key);
+        active.reset(key, &mut self.buffers);
+        if self.spare.len() < SPARE_MAX {
+            self.spare.push(active);
+        }
+        let Some(client) = self.clients.at(key) else { return };
+        client.active = None;
+        if cut {
+            if out == kp_http::Framing::UntilClose || location.reset_timedout_connection {
+                // Without a length or chunks only a reset tells the client that the body is not whole.
+                let _ = kp_sys::socket::reset_on_close(&client.transport.fd);
+            }
+            return self.close_client(key);
+        }
+        if persistent && whole {
+            return self.keep_alive(key, location);
+        }
+        self.end_client(key, location, !whole);
+    }
+
+    /// Waits for the next request, or goes on with the one that is already here.
+    fn keep_alive(&mut self, key: Key, location: &Location) {
+        let now_ms = self.clock.mono_ms;
+        let draining = self.drain.as_ref().map(|drain| drain.idle_end_ms(location, now_ms));
+        let Some(client) = self.clients.at(key) else { return };
+        client.phase = ClientPhase::Head;
+        client.deadline_ms = (now_ms + location.keepalive_timeout.as_millis() as u64).min(draining.unwrap_or(NEVER));
+        self.wheel.arm(client.timer, client.deadline_ms);
+        if !client.input.is_empty() || client.transport.readable {
+            // The next request waits its turn, so that a pipelining client cannot starve the others.
+            self.enqueue_client(key);
+        }
+    }
+
+    /// Closes after an answer that says so.
+    fn end_client(&mut self, key: Key, location: &Location, unread_body: bool) {
+        let now_ms = self.clock.mono_ms;
+        let Some(client) = self.clients.at(key) else { return };
+        let unread = unread_body || !client.input.is_empty() || (client.transport.readable && !client.transport.ending);
+        let linger = match location.lingering_close {
+            LingeringClose::Off => false,
+            LingeringClose::On => unread,
+            LingeringClose::Always => true,
+        };
+        if !linger || kp_sys::socket::shutdown_write(&client.transport.fd).is_err() {
+            return self.close_client(key);
+        }
+        client.phase = ClientPhase::Linger;
+        client.input.clear();
+        self.buffers.give(&mut client.input);
+        client.linger_end_ms = now_ms + location.lingering_time.as_millis() as u64;
+        client.deadline_ms = now_ms + location.lingering_timeout.as_millis() as u64;
+        self.wheel.arm(client.timer, client.deadline_ms.min(client.linger_end_ms));
+        self.linger(key);
+    }
+
+    /// Drops what a closing client still sends, until it ends, falls silent or used up its time.
+    fn linger(&mut self, key: Key) {
+        for _ in 0..LINGER_READS {
+            let Some(client) = self.clients.at(key) else { return };
+            self.scratch.clear();
+            match client.transport.receive(&mut self.scratch, crate::active::READ_MIN) {
+                Received::Bytes(_) => {
+                    let deadline_ms = (self.clock.mono_ms + LINGER_SILENCE_MS).min(client.linger_end_ms);
+                    client.deadline_ms = client.deadline_ms.max(deadline_ms);
+                    self.wheel.arm(client.timer, client.deadline_ms.min(client.linger_end_ms));
+                }
+                Received::Nothing => return,
+                Received::End | Received::Broken(_) => return self.close_client(key),
+            }
+        }
+        self.enqueue_client(key);
+    }
+
+    /// A client's timer fired.
+    pub(crate) fn client_timeout(&mut self, key: Key) {
+        let now_ms = self.clock.mono_ms;
+        let Some(client) = self.clients.at(key) else { return };
+        match client.phase {
+            ClientPhase::Exchange => self.enqueue_client(key),
+            ClientPhase::Linger => self.close_client(key),
+            ClientPhase::Head if client.deadline_ms > now_ms => {
+                let (timer, deadline_ms) = (client.timer, client.deadline_ms);
+                self.wheel.arm(timer, deadline_ms);
+            }
+            ClientPhase::Head => match client.active.and_then(|active| self.exchanges.lend(active)) {
+                // Half a head: 408. Not a byte: silence, since a browser may have opened the connection in advance.
+                Some(active) => {
+                    self.counters.increment(Counter::TimeoutsClientHeader);
+                    self.start(active, Input::HeadFailed(Failure::new(Phase::RequestHead, Cause::ClientHeadTimeout)));
+                }
+                None => self.close_client(key),
+            },
+        }
+    }
+
+    /// Ends a client connection at once.
+    pub(crate) fn close_client(&mut self, key: Key) {
+        let Some(mut client) = self.clients.remove(key) else { return };
+        self.buffers.give(&mut client.input);
+        self.wheel.free(client.timer);
+        self.counters.decrement(Counter::ConnectionsActive);
+        if let Some(active) = client.active
+            && let Some(mut active) = self.exchanges.remove(active)
+        {
+            self.drop_upstream(&mut active);
+            active.reset(key, &mut self.buffers);
+            if self.spare.len() < SPARE_MAX {
+                self.spare.push(active);
+            }
+        }
+    }
+
+    /// Puts a client into the run queue once.
+    pub(crate) fn enqueue_client(&mut self, key: Key) {
+        let Some(client) = self.clients.at(key) else { return };
+        match client.active {
+            Some(active) if client.phase == ClientPhase::Exchange => self.enqueue_exchange(active),
+            _ if !client.queued => {
+                client.queued = true;
+                self.queue.push_back(key.token(Kind::Client));
+            }
+            _ => {}
+        }
+    }
+}
+
+/// What came of parsing.
+enum HeadProgress {
+    Partial,
+    Started,
+    Gone,
+}
+
+/// Exchanges kept for reuse with their small allocations.
+const SPARE_MAX: usize = 256;
+/// Reads per visit of a lingering connection.
+const LINGER_READS: usize = 8;
+/// Silence that ends lingering after it went on once; the first wait is `lingering_timeout`.
+const LINGER_SILENCE_MS: u64 = 1000;
+
+impl Active {
+    /// Sets up the request body once its framing is known.
+    fn begin_body(&mut self) {
+        let head = &self.exchange.request.head;
+        self.request.decoder = kp_http::BodyDecoder::new(head.framing);
+        self.request.owes_continue = head.expect_continue;
+        if matches!(head.framing, kp_http::Framing::None | kp_http::Framing::Length(0)) {
+            self.request.stage = RequestStage::Done;
+            self.request.whole = true;
+            self.request.owes_continue = false;
+        }
+    }
+}

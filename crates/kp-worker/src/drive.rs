@@ -1,0 +1,621 @@
+//! Drives an exchange: lets bytes move, tells the machine what happened, performs what it asks for.
+
+use crate::active::{Active, Collected, Deadlines, NEVER, RequestStage, ResponseStage, Tunnel};
+use crate::client::ClientPhase;
+use crate::reactor::Worker;
+use crate::token::{Key, Kind};
+use crate::upstream::UpstreamPhase;
+use kp_http::{BodyDecoder, Framing};
+use kp_proxy::{Action, After, Answer, Answered, BodyPlan, Cause, Failure, Input, Phase};
+use kp_shm::counters::Counter;
+
+/// Rounds per visit: one busy exchange cannot starve the loop.
+const ROUNDS_MAX: u32 = 16;
+
+/// What one step did.
+#[derive(Debug)]
+pub(crate) enum Turn {
+    /// Nothing can move.
+    Nothing,
+    /// Something moved; there may be more.
+    Moved,
+    /// The machine has to be told.
+    Input(Input),
+}
+
+/// What became of an exchange after a visit.
+enum Visit {
+    /// It waits for an event or a deadline.
+    Park,
+    /// It used up its rounds.
+    Requeue,
+    /// Its answer is out.
+    Finished,
+    /// The client connection must end now.
+    Hangup,
+}
+
+impl Worker {
+    /// Visits an exchange.
+    pub(crate) fn drive(&mut self, key: Key) {
+        if let Some(mut active) = self.exchanges.lend(key) {
+            active.queued = false;
+            self.drive_from(active, None);
+        }
+    }
+
+    /// Visits an exchange that is lent out, beginning with an input if there is one.
+    pub(crate) fn drive_from(&mut self, mut active: Box<Active>, first: Option<Input>) {
+        let visit = self.visit(&mut active, first);
+        match visit {
+            Visit::Park => {
+                self.park(&mut active);
+                self.exchanges.restore(active.key, active);
+            }
+            Visit::Requeue => {
+                let key = active.key;
+                self.exchanges.restore(key, active);
+                self.enqueue_exchange(key);
+            }
+            Visit::Finished => self.finish(active),
+            Visit::Hangup => {
+                self.log_once(&mut active);
+                let client = active.client;
+                self.exchanges.restore(active.key, active);
+                self.close_client(client);
+            }
+        }
+    }
+
+    fn visit(&mut self, active: &mut Active, first: Option<Input>) -> Visit {
+        let mut input = first;
+        for _ in 0..ROUNDS_MAX {
+            while let Some(next) = input.take() {
+                match self.tell(active, next) {
+                    Told::Again(next) => input = next,
+                    Told::Hangup => return Visit::Hangup,
+                }
+            }
+            match self.turn(active) {
+                Turn::Input(next) => input = Some(next),
+                Turn::Moved => {}
+                Turn::Nothing if self.is_over(active) => return Visit::Finished,
+                Turn::Nothing => return Visit::Park,
+            }
+        }
+        if let Some(next) = input {
+            // An input must not be lost: the rounds only bound how far bytes are moved.
+            match self.tell(active, next) {
+                Told::Again(None) => {}
+                Told::Again(Some(next)) => return self.visit(active, Some(next)),
+                Told::Hangup => return Visit::Hangup,
+            }
+        }
+        Visit::Requeue
+    }
+
+    /// One step: a deadline, a connect, the request, the response, the client's socket, in this order.
+    fn turn(&mut self, active: &mut Active) -> Turn {
+        if let Some(input) = self.overdue(active) {
+            return Turn::Input(input);
+        }
+        if let Some(input) = self.client_gone(active) {
+            return Turn::Input(input);
+        }
+        if let Some(input) = self.connected(active) {
+            return Turn::Input(input);
+        }
+        let request = self.move_request(active);
+        if let Turn::Input(_) = request {
+            return request;
+        }
+        let mut moved = matches!(request, Turn::Moved);
+        if !active.to_upstream.is_empty() && self.upstream_writable(active) {
+            moved |= self.push_upstream(active, &[]);
+        }
+        let response = self.move_response(active);
+        if let Turn::Input(_) = response {
+            return response;
+        }
+        moved |= matches!(response, Turn::Moved);
+        if !active.to_client.is_empty() {
+            moved |= self.push_client(active, &[]);
+            if self.client_broken(active) {
+                return Turn::Input(Input::ClientGone);
+            }
+        }
+        if moved { Turn::Moved } else { Turn::Nothing }
+    }
+
+    fn upstream_writable(&self, active: &Active) -> bool {
+        active
+            .upstream
+            .and_then(|key| self.upstreams.peek(key))
+            .is_some_and(|upstream| upstream.phase == UpstreamPhase::Busy && upstream.transport.writable)
+    }
+
+    fn client_broken(&self, active: &Active) -> bool {
+        self.clients.peek(active.client).is_some_and(|client| client.transport.errored)
+    }
+
+    /// The client ended its connection although its answer is not there yet. nginx takes a half-closed client for gone,
+    /// and so does kp; `proxy_ignore_client_abort` lets the upstream finish.
+    fn client_gone(&mut self, active: &Active) -> Option<Input> {
+        let client = self.clients.peek(active.client)?;
+        if !client.transport.ending || active.upstream.is_none() || matches!(active.response.stage, ResponseStage::Tunnel(_)) {
+            return None;
+        }
+        let body_pending = !active.request.whole && active.request.stage != RequestStage::Unread;
+        let ignore = self.location(active.exchange.location).proxy.ignore_client_abort && !client.transport.errored;
+        if body_pending || ignore { None } else { Some(Input::ClientGone) }
+    }
+
+    /// Whether a connect under way came to an end.
+    fn connected(&mut self, active: &Active) -> Option<Input> {
+        let upstream = self.upstreams.at(active.upstream?)?;
+        if upstream.phase != UpstreamPhase::Connecting || !upstream.transport.writable && !upstream.transport.errored {
+            return None;
+        }
+        if upstream.transport.errored || upstream.transport.ending {
+            let errno = match kp_sys::socket::take_error(&upstream.transport.fd) {
+                Ok(error) => error.and_then(|error| error.raw_os_error()),
+                Err(error) => error.raw_os_error(),
+            };
+            if let Some(errno) = errno {
+                self.counters.increment(Counter::UpstreamConnectFailures);
+                return Some(Input::UpstreamFailed(Failure::new(Phase::Connect, Cause::ConnectFailed(errno))));
+            }
+            upstream.transport.errored = false;
+        }
+        upstream.phase = UpstreamPhase::Busy;
+        Some(Input::Connected { reused: false })
+    }
+
+    /// Tells the machine and performs what it asks for.
+    fn tell(&mut self, active: &mut Active, input: Input) -> Told {
+        let action = {
+            let facts = self.facts(active.client);
+            let context = self.context(&facts);
+            active.exchange.handle(input, self.program, &context)
+        };
+        self.report(active);
+        if !action.continues_upstream() {
+            self.leave_upstream(active);
+        }
+        match action {
+            Action::Collect => {
+                active.request.stage = RequestStage::Collecting;
+                self.send_continue(active);
+            }
+            Action::Acquire => return Told::Again(self.acquire(active)),
+            Action::SendHead => self.send_head(active),
+            Action::AwaitHead => {
+                active.reader.reset();
+                active.exchange.response.upstream = None;
+            }
+            Action::ForwardInterim => self.forward_interim(active),
+            Action::ForwardHead => self.forward_head(active),
+            Action::Tunnel => self.open_tunnel(active),
+            Action::OpenFile(query) => return Told::Again(self.open_file(active, query)),
+            Action::SendFile(file) => self.begin_file(active, &file),
+            Action::Respond(answer) => self.respond(active, &answer),
+            Action::RespondFailure(failure) => self.respond_failure(active, &failure),
+            Action::Truncate => self.truncate(active),
+            Action::Close => return Told::Hangup,
+        }
+        Told::Again(None)
+    }
+
+    /// Ends what was going on with an upstream, before something else answers.
+    fn leave_upstream(&mut self, active: &mut Active) {
+        self.drop_upstream(active);
+        active.exchange.machine.outcome = None;
+        active.to_upstream.clear(&mut self.buffers);
+        active.response.stage = ResponseStage::Idle;
+        active.response.write_broken = None;
+        active.response.any_byte = false;
+        active.reader.reset();
+        active.deadlines.upstream_read = NEVER;
+        active.deadlines.upstream_write = NEVER;
+    }
+
+    /// `100 Continue`, if the client waits for it and sent nothing of its body yet (RFC 9110 §10.1.1).
+    fn send_continue(&mut self, active: &mut Active) {
+        let sent_already = self.clients.peek(active.client).is_none_or(|client| !client.input.is_empty());
+        if std::mem::take(&mut active.request.owes_continue) && !sent_already {
+            self.append_client(active, &[b"HTTP/1.1 100 Continue\r\n\r\n"]);
+        }
+    }
+
+    fn send_head(&mut self, active: &mut Active) {
+        active.response.stage = ResponseStage::AwaitHead;
+        active.response.any_byte = false;
+        active.reader.reset();
+        let plan = self.body_plan(active);
+        let mut out = std::mem::take(active.to_upstream.buffer(&mut self.buffers));
+        let sent = {
+            let facts = self.facts(active.client);
+            let context = self.context(&facts);
+            kp_proxy::request_head(&mut out, &mut active.exchange, self.program, &context, plan)
+        };
+        *active.to_upstream.buffer(&mut self.buffers) = out;
+        let machine = &mut active.exchange.machine;
+        machine.sent_method = Some(sent.method);
+        machine.upgrade = sent.upgrade;
+        machine.upstream_close = sent.close;
+        active.deadlines.upstream_read = NEVER;
+        self.send_body(active, plan);
+    }
+
+    /// How the body goes out: what was collected or set, or as it comes.
+    fn body_plan(&mut self, active: &mut Active) -> BodyPlan {
+        let proxy = &self.location(active.exchange.location).proxy;
+        if let Some(template) = &proxy.set_body {
+            let mut body = Vec::new();
+            let facts = self.facts(active.client);
+            kp_proxy::vars::evaluate(template, &mut active.exchange, self.program, &self.context(&facts), &mut body);
+            let length = body.len() as u64;
+            active.request.set_body = Some(body);
+            return BodyPlan::Length(length);
+        }
+        if !proxy.pass_request_body {
+            return BodyPlan::None;
+        }
+        match &active.request.collected {
+            Collected::Memory(body) => BodyPlan::Length(body.len() as u64),
+            Collected::File(spill) => BodyPlan::Length(spill.length()),
+            Collected::None => match active.exchange.request.head.framing {
+                Framing::Length(length) => BodyPlan::Length(length),
+                Framing::Chunked => BodyPlan::Chunked,
+                Framing::None | Framing::UntilClose => BodyPlan::None,
+            },
+        }
+    }
+
+    /// Sets the request body going behind its head.
+    fn send_body(&mut self, active: &mut Active, plan: BodyPlan) {
+        active.request.out = match plan {
+            BodyPlan::None => Framing::None,
+            BodyPlan::Length(length) => Framing::Length(length),
+            BodyPlan::Chunked => Framing::Chunked,
+        };
+        let set = active.request.set_body.take();
+        if let Some(body) = &set {
+            active.to_upstream.buffer(&mut self.buffers).extend_from_slice(body);
+        }
+        active.request.stage = match &active.request.collected {
+            _ if set.is_some() || plan == BodyPlan::None => {
+                if active.request.whole { RequestStage::Done } else { RequestStage::Discarding }
+            }
+            Collected::Memory(_) | Collected::File(_) => RequestStage::Replaying(0),
+            Collected::None if active.request.whole => RequestStage::Done,
+            Collected::None => {
+                self.send_continue(active);
+                RequestStage::Streaming
+            }
+        };
+    }
+
+    fn forward_interim(&mut self, active: &mut Active) {
+        active.reader.reset();
+        let Some(head) = active.exchange.response.upstream.take() else { return };
+        let mut out = std::mem::take(active.to_client.buffer(&mut self.buffers));
+        {
+            let facts = self.facts(active.client);
+            // Whether there is anything to send shows in the buffer.
+            kp_proxy::interim_head(&mut out, &head, &mut active.exchange, self.program, &self.context(&facts));
+        }
+        *active.to_client.buffer(&mut self.buffers) = out;
+        self.push_client(active, &[]);
+    }
+
+    /// The upstream's final head: to the client, then its body.
+    fn forward_head(&mut self, active: &mut Active) {
+        let persistent = self.may_persist(active);
+        let mut out = std::mem::take(active.to_client.buffer(&mut self.buffers));
+        let before = out.len();
+        let head = {
+            let facts = self.facts(active.client);
+            kp_proxy::response_head(&mut out, &mut active.exchange, self.program, &self.context(&facts), persistent)
+        };
+        active.exchange.record.head_bytes_sent += (out.len() - before) as u64;
+        *active.to_client.buffer(&mut self.buffers) = out;
+        active.persistent = head.keep;
+        let asked = kp_proxy::directives(&active.exchange, self.program).buffering;
+        active.exchange.machine.buffering = asked.unwrap_or(self.location(active.exchange.location).proxy.buffering);
+        active.response.out = head.framing;
+        let framing = active.exchange.response.upstream.as_ref().map_or(Framing::None, |head| head.framing);
+        active.response.decoder = BodyDecoder::new(framing);
+        active.response.stage = ResponseStage::Relaying;
+        if matches!(framing, Framing::None | Framing::Length(0)) {
+            self.no_body(active);
+            return;
+        }
+        let empty = active.upstream.and_then(|key| self.upstreams.peek(key)).is_none_or(|upstream| upstream.input.is_empty());
+        if empty {
+            // The head goes out at once, before any body byte.
+            self.push_client(active, &[]);
+        }
+    }
+
+    /// A response that is complete with its head.
+    fn no_body(&mut self, active: &mut Active) {
+        if let Some(upstream) = active.upstream.and_then(|key| self.upstreams.at(key))
+            && !upstream.input.is_empty()
+        {
+            upstream.transport.ending = true;
+        }
+        self.end_response(active);
+        self.response_complete(active);
+    }
+
+    fn open_tunnel(&mut self, active: &mut Active) {
+        let mut out = std::mem::take(active.to_client.buffer(&mut self.buffers));
+        let before = out.len();
+        {
+            let facts = self.facts(active.client);
+            kp_proxy::response_head(&mut out, &mut active.exchange, self.program, &self.context(&facts), false);
+        }
+        active.exchange.record.head_bytes_sent += (out.len() - before) as u64;
+        *active.to_client.buffer(&mut self.buffers) = out;
+        active.persistent = false;
+        active.response.stage = ResponseStage::Tunnel(Tunnel::default());
+        active.request.stage = RequestStage::Done;
+        active.request.whole = true;
+        self.counters.increment(Counter::TunnelsOpened);
+        self.counters.increment(Counter::TunnelsActive);
+        self.push_client(active, &[]);
+    }
+
+    /// A local answer: head and body at once.
+    fn respond(&mut self, active: &mut Active, answer: &Answer) {
+        let keep = self.may_persist(active) && keeps(active);
+        let mut out = std::mem::take(active.to_client.buffer(&mut self.buffers));
+        let sent = {
+            let facts = self.facts(active.client);
+            kp_proxy::answer(&mut out, answer, &mut active.exchange, self.program, &self.context(&facts), keep)
+        };
+        *active.to_client.buffer(&mut self.buffers) = out;
+        self.answered(active, sent);
+    }
+
+    fn respond_failure(&mut self, active: &mut Active, failure: &Failure) {
+        let keep = self.may_persist(active);
+        let mut out = std::mem::take(active.to_client.buffer(&mut self.buffers));
+        let sent = {
+            let facts = self.facts(active.client);
+            kp_proxy::failure_answer(&mut out, failure, &mut active.exchange, self.program, &self.context(&facts), keep)
+        };
+        *active.to_client.buffer(&mut self.buffers) = out;
+        self.answered(active, sent);
+    }
+
+    /// A whole answer is in the buffer.
+    pub(crate) fn answered(&mut self, active: &mut Active, sent: Answered) {
+        active.exchange.record.head_bytes_sent += sent.head_bytes as u64;
+        active.persistent = sent.keep;
+        active.response.stage = ResponseStage::Complete;
+        self.discard_body(active);
+    }
+
+    /// Nobody wants the rest of the request body any more.
+    pub(crate) fn discard_body(&mut self, active: &mut Active) {
+        if active.request.whole {
+            active.request.stage = RequestStage::Done;
+            return;
+        }
+        if active.request.owes_continue {
+            // The client waits for a 100 that does not come: the body may never be sent, and the next bytes could be either.
+            active.persistent = false;
+        }
+        if !active.persistent {
+            // What still comes is read without looking at it once the answer is out.
+            active.request.stage = RequestStage::Done;
+            return;
+        }
+        active.request.stage = RequestStage::Discarding;
+        let location = self.location(active.exchange.location);
+        active.deadlines.discard = self.clock.mono_ms + location.lingering_time.as_millis() as u64;
+    }
+
+    fn truncate(&mut self, active: &mut Active) {
+        active.cut = true;
+        active.persistent = false;
+        active.response.stage = ResponseStage::Complete;
+        active.request.stage = RequestStage::Done;
+    }
+
+    /// Whether the connection may serve another request after this one, as far as kp is concerned.
+    pub(crate) fn may_persist(&self, active: &Active) -> bool {
+        let stays = {
+            let facts = self.facts(active.client);
+            kp_proxy::may_stay(&active.exchange, &self.context(&facts))
+        };
+        if !stays {
+            return false;
+        }
+        let Some(client) = self.clients.peek(active.client) else { return false };
+        // RFC 9112 §9.6: only the answer to the last request that was already received says close.
+        !client.overload && (self.drain.is_none() || holds_a_head(&client.input))
+    }
+
+    /// The answer is out and nothing is left to do with the request.
+    fn is_over(&self, active: &Active) -> bool {
+        matches!(active.response.stage, ResponseStage::Complete)
+            && active.to_client.is_empty()
+            && (active.request.stage == RequestStage::Done || active.cut)
+            && active.upstream.is_none()
+    }
+
+    fn finish(&mut self, mut active: Box<Active>) {
+        active.exchange.record.completed = !active.cut;
+        self.log_once(&mut active);
+        self.after_exchange(active);
+    }
+
+    /// Writes the access log line, once.
+    pub(crate) fn log_once(&mut self, active: &mut Active) {
+        if !std::mem::replace(&mut active.logged, true) {
+            self.count_response(active);
+            self.log_access(active);
+        }
+    }
+
+    fn count_response(&self, active: &Active) {
+        let counter = match active.exchange.response.status {
+            100..=199 => Counter::Responses1xx,
+            200..=299 => Counter::Responses2xx,
+            300..=399 => Counter::Responses3xx,
+            400..=499 => Counter::Responses4xx,
+            _ => Counter::Responses5xx,
+        };
+        self.counters.increment(counter);
+    }
+
+    /// Works out what is awaited and until when.
+    fn park(&mut self, active: &mut Active) {
+        let now_ms = self.clock.mono_ms;
+        let location = self.location(active.exchange.location);
+        let after = |duration: std::time::Duration| now_ms.saturating_add(duration.as_millis() as u64);
+        let wants = self.wants(active);
+        let deadlines = &mut active.deadlines;
+        let tunnel = matches!(active.response.stage, ResponseStage::Tunnel(_));
+        set(&mut deadlines.client_read, wants.client_read, after(location.client_body_timeout));
+        set(&mut deadlines.client_write, wants.client_write, after(location.send_timeout));
+        set(&mut deadlines.upstream_write, wants.upstream_write, after(location.proxy.send_timeout));
+        let read_timeout = if tunnel {
+            location.proxy.upgrade_timeout
+        } else if wants.connect {
+            location.proxy.connect_timeout
+        } else {
+            location.proxy.read_timeout
+        };
+        set(&mut deadlines.upstream_read, wants.upstream_read || wants.connect || tunnel, after(read_timeout));
+        let Deadlines { client_read, client_write, upstream_read, upstream_write, discard } = *deadlines;
+        if let Some(client) = self.clients.peek(active.client) {
+            arm(&mut self.wheel, client.timer, client_read.min(client_write).min(discard));
+        }
+        if let Some(upstream) = active.upstream.and_then(|key| self.upstreams.peek(key)) {
+            arm(&mut self.wheel, upstream.timer, upstream_read.min(upstream_write));
+        }
+    }
+
+    /// What an exchange waits for, derived from its state.
+    fn wants(&self, active: &Active) -> Wants {
+        let upstream = active.upstream.and_then(|key| self.upstreams.peek(key));
+        let connecting = upstream.is_some_and(|upstream| upstream.phase == UpstreamPhase::Connecting);
+        let reading_body = match active.request.stage {
+            RequestStage::Collecting => !self.spilling(active),
+            RequestStage::Discarding => true,
+            RequestStage::Streaming => !connecting && active.to_upstream.is_empty(),
+            RequestStage::Unread | RequestStage::Replaying(_) | RequestStage::Done => false,
+        };
+        let request_sent = active.request.stage == RequestStage::Done && active.to_upstream.is_empty();
+        Wants {
+            client_read: reading_body,
+            client_write: !active.to_client.is_empty(),
+            connect: connecting,
+            upstream_write: !connecting && !active.to_upstream.is_empty(),
+            upstream_read: match active.response.stage {
+                ResponseStage::AwaitHead => !connecting && request_sent,
+                ResponseStage::Relaying => active.to_client.is_empty(),
+                _ => false,
+            },
+        }
+    }
+
+    /// The failure of a deadline that passed.
+    fn overdue(&mut self, active: &mut Active) -> Option<Input> {
+        let now_ms = self.clock.mono_ms;
+        let deadlines = active.deadlines;
+        let nearest = deadlines.client_read.min(deadlines.client_write).min(deadlines.upstream_read).min(deadlines.upstream_write).min(deadlines.discard);
+        if now_ms < nearest {
+            return None;
+        }
+        active.deadlines = Deadlines::NONE;
+        if deadlines.discard <= now_ms {
+            active.persistent = false;
+            active.request.stage = RequestStage::Done;
+            return None;
+        }
+        if deadlines.client_write <= now_ms {
+            self.counters.increment(Counter::TimeoutsClientSend);
+            return Some(Input::ClientFailed(Failure::new(Phase::SendResponse, Cause::ClientSendTimeout)));
+        }
+        if deadlines.client_read <= now_ms {
+            if active.request.stage == RequestStage::Discarding {
+                active.persistent = false;
+                active.request.stage = RequestStage::Done;
+                return None;
+            }
+            self.counters.increment(Counter::TimeoutsClientBody);
+            return Some(Input::ClientFailed(Failure::new(Phase::RequestBody, Cause::ClientBodyTimeout)));
+        }
+        let (phase, cause, counter) = if matches!(active.response.stage, ResponseStage::Tunnel(_)) {
+            (Phase::Tunnel, Cause::TunnelTimeout, Counter::TimeoutsTunnel)
+        } else if deadlines.upstream_write <= now_ms {
+            (Phase::SendRequest, Cause::SendTimeout, Counter::TimeoutsUpstreamSend)
+        } else if self.wants(active).connect {
+            (Phase::Connect, Cause::ConnectTimeout, Counter::TimeoutsUpstreamConnect)
+        } else if matches!(active.response.stage, ResponseStage::AwaitHead) {
+            (Phase::AwaitHead, Cause::UpstreamTimeout, Counter::TimeoutsUpstreamRead)
+        } else {
+            (Phase::ReadBody, Cause::BodyTimeout, Counter::TimeoutsUpstreamRead)
+        };
+        self.counters.increment(counter);
+        Some(Input::UpstreamFailed(Failure::new(phase, cause)))
+    }
+
+    /// Puts an exchange into the run queue once.
+    pub(crate) fn enqueue_exchange(&mut self, key: Key) {
+        if let Some(active) = self.exchanges.at(key)
+            && !std::mem::replace(&mut active.queued, true)
+        {
+            self.queue.push_back(key.token(Kind::Exchange));
+        }
+    }
+
+    /// Whether a client connection is in the middle of an exchange.
+    pub(crate) fn is_busy(&self, key: Key) -> bool {
+        self.clients.peek(key).is_some_and(|client| client.phase == ClientPhase::Exchange)
+    }
+}
+
+/// What telling the machine led to.
+enum Told {
+    Again(Option<Input>),
+    Hangup,
+}
+
+/// What an exchange waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Wants {
+    client_read: bool,
+    client_write: bool,
+    connect: bool,
+    upstream_write: bool,
+    upstream_read: bool,
+}
+
+/// A deadline that is wanted and not set starts now; one that is not wanted ends.
+fn set(deadline: &mut u64, wanted: bool, then: u64) {
+    *deadline = match (wanted, *deadline) {
+        (false, _) => NEVER,
+        (true, NEVER) => then,
+        (true, running) => running,
+    };
+}
+
+fn arm(wheel: &mut crate::wheel::Wheel, timer: crate::wheel::TimerId, deadline_ms: u64) {
+    if deadline_ms == NEVER { wheel.disarm(timer) } else { wheel.arm(timer, deadline_ms) }
+}
+
+/// Whether what went wrong lets the client connection live on.
+fn keeps(active: &Active) -> bool {
+    active.exchange.machine.failure.is_none_or(|failure| failure.after() == After::Keep)
+}
+
+/// Whether another complete request is already here.
+fn holds_a_head(input: &[u8]) -> bool {
+    memchr::memmem::find(input, b"\r\n\r\n").is_some()
+}

@@ -1,0 +1,178 @@
+//! The error log: kp's backend of the `log` facade, and nginx's line format.
+//!
+//! `2026/11/29 22:49:12 [error] 4711#4711: *17 text`. nginx has more levels than `log`; the additional ones travel as the
+//! target: `log::info!(target: "notice", …)`, `log::error!(target: "alert", …)`.
+//!
+//! Each process has its own descriptors; after a reopening the master sends the new ones to its workers.
+
+use crate::clock;
+use kp_config::model::{ErrorLog, Level, LogTarget};
+use std::io::Write;
+use std::os::fd::{AsFd, OwnedFd};
+
+/// Longest line; what is longer is cut, as nginx does.
+const LINE_MAX: usize = 2048;
+
+/// Where lines go.
+#[derive(Debug, Default)]
+pub struct Backend {
+    /// Open log files, in the order of `Config::log_files`.
+    files: Vec<OwnedFd>,
+    targets: Vec<ErrorLog>,
+}
+
+#[allow(clippy::disallowed_types)] // `log::Log` must be Sync; each process has one thread that logs, so this is never contended.
+static BACKEND: std::sync::Mutex<Option<Backend>> = std::sync::Mutex::new(None);
+
+struct Facade;
+
+impl log::Log for Facade {
+    fn enabled(&self, _: &log::Metadata<'_>) -> bool {
+        true
+    }
+
+    fn log(&self, record: &log::Record<'_>) {
+        let text = record.args().to_string();
+        write_main(level_of(record), None, &text);
+    }
+
+    fn flush(&self) {}
+}
+
+/// Makes the main context's `error_log`s the backend of `log`; `files` are duplicates of the open log files.
+pub fn install(targets: &[ErrorLog], files: Vec<OwnedFd>) {
+    if let Ok(mut backend) = BACKEND.lock() {
+        *backend = Some(Backend { files, targets: targets.to_vec() });
+    }
+    // A second call finds the facade in place, which is what it wants.
+    let _ = log::set_logger(&Facade);
+    let debug = targets.iter().any(|target| target.level == Level::Debug);
+    log::set_max_level(if debug { log::LevelFilter::Debug } else { log::LevelFilter::Info });
+}
+
+/// Puts reopened files, beginning with log file number `first`, in the place of the old ones.
+pub fn reopened(first: usize, files: &[OwnedFd]) {
+    if let Ok(mut backend) = BACKEND.lock()
+        && let Some(backend) = &mut *backend
+    {
+        for (old, new) in backend.files.iter_mut().skip(first).zip(files) {
+            if let Ok(new) = new.try_clone() {
+                *old = new;
+            }
+        }
+    }
+}
+
+/// Writes a line to the main error log.
+pub fn write_main(level: Level, connection: Option<u64>, text: &str) {
+    let Ok(backend) = BACKEND.lock() else { return };
+    let line = line(level, connection, text);
+    match &*backend {
+        Some(backend) => write_targets(&backend.targets, &backend.files, level, &line),
+        None => write_all(&std::io::stderr(), &line),
+    }
+}
+
+/// Writes a line to the given error logs.
+pub fn write(targets: &[ErrorLog], files: &[OwnedFd], level: Level, connection: Option<u64>, text: &str) {
+    if targets.iter().any(|target| level >= target.level) {
+        write_targets(targets, files, level, &line(level, connection, text));
+    }
+}
+
+/// Whether a line of this level would be written anywhere.
+pub(crate) fn wants(targets: &[ErrorLog], level: Level) -> bool {
+    targets.iter().any(|target| level >= target.level)
+}
+
+fn write_targets(targets: &[ErrorLog], files: &[OwnedFd], level: Level, line: &[u8]) {
+    for target in targets.iter().filter(|target| level >= target.level) {
+        match target.target {
+            LogTarget::Stderr => write_all(&std::io::stderr(), line),
+            LogTarget::File(id) => {
+                if let Some(file) = files.get(id.index()) {
+                    write_all(file, line);
+                }
+            }
+        }
+    }
+}
+
+/// One write, so that lines of several processes do not mix; an error log that cannot be written has no one to tell.
+fn write_all(file: &impl AsFd, line: &[u8]) {
+    let _ = kp_sys::io::write(file, line);
+}
+
+fn line(level: Level, connection: Option<u64>, text: &str) -> Vec<u8> {
+    let unix_s = kp_sys::clock::unix_ms() / 1000;
+    let dates = clock::dates(unix_s, kp_sys::clock::utc_offset_seconds(unix_s as i64));
+    let pid = std::process::id();
+    let mut out = Vec::with_capacity(text.len() + 64);
+    // Writing to a Vec cannot fail.
+    let _ = write!(out, "{} [{}] {pid}#{pid}: ", dates.error_log, level_name(level));
+    if let Some(connection) = connection {
+        let _ = write!(out, "*{connection} ");
+    }
+    for piece in text.chars() {
+        // One entry is one line.
+        let piece = if piece == '\n' || piece == '\r' { ' ' } else { piece };
+        let mut utf8 = [0; 4];
+        out.extend_from_slice(piece.encode_utf8(&mut utf8).as_bytes());
+        if out.len() >= LINE_MAX {
+            break;
+        }
+    }
+    out.push(b'\n');
+    out
+}
+
+fn level_of(record: &log::Record<'_>) -> Level {
+    match record.target() {
+        "notice" => Level::Notice,
+        "crit" => Level::Crit,
+        "alert" => Level::Alert,
+        "emerg" => Level::Emerg,
+        _ => match record.level() {
+            log::Level::Error => Level::Error,
+            log::Level::Warn => Level::Warn,
+            log::Level::Info => Level::Info,
+            log::Level::Debug | log::Level::Trace => Level::Debug,
+        },
+    }
+}
+
+/// nginx's name of a level.
+pub fn level_name(level: Level) -> &'static str {
+    match level {
+        Level::Debug => "debug",
+        Level::Info => "info",
+        Level::Notice => "notice",
+        Level::Warn => "warn",
+        Level::Error => "error",
+        Level::Crit => "crit",
+        Level::Alert => "alert",
+        Level::Emerg => "emerg",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_one_line_in_nginx_form() {
+        let text = String::from_utf8(line(Level::Alert, Some(17), "first\nsecond")).unwrap();
+        let pid = std::process::id();
+        assert!(text.ends_with(&format!(" [alert] {pid}#{pid}: *17 first second\n")), "{text}");
+        assert_eq!(text.matches('\n').count(), 1);
+        assert_eq!(text.as_bytes()[4], b'/');
+        assert_eq!(&text[19..20], " ");
+    }
+
+    #[test]
+    fn long_lines_are_cut_at_a_character() {
+        let cut = line(Level::Info, None, &"é".repeat(LINE_MAX));
+        assert!(cut.len() <= LINE_MAX + 4);
+        assert!(String::from_utf8(cut).is_ok());
+    }
+}

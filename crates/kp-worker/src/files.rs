@@ -1,0 +1,129 @@
+//! Static answers: a file is opened, then read piece by piece as the client takes it.
+
+use crate::active::{Active, ResponseStage};
+use crate::drive::Turn;
+use crate::jobs::{Done, Job};
+use crate::reactor::Worker;
+use kp_config::model::Level;
+use kp_proxy::{Cause, Failure, Phase};
+use kp_http::Framing;
+use kp_proxy::io::{FileError, FileFacts, FileQuery};
+use kp_proxy::{Answered, FileReply, Input};
+use std::fs::File;
+use std::sync::Arc;
+
+/// Bytes per read: large enough to be cheap, small enough that a slow client holds little.
+const READ_BYTES: usize = 64 * 1024;
+
+/// A file that is being sent.
+#[derive(Debug)]
+pub(crate) struct OpenFile {
+    file: Arc<File>,
+    offset: u64,
+    end: u64,
+    /// A read is under way.
+    reading: bool,
+}
+
+impl Worker {
+    pub(crate) fn open_file(&mut self, active: &mut Active, query: FileQuery) -> Option<Input> {
+        active.response.stage = ResponseStage::Opening;
+        self.jobs.submit(active.key, Job::Open(query));
+        None
+    }
+
+    /// Takes in what a thread did for an exchange.
+    pub(crate) fn job_done(&mut self, active: &mut Active, done: Done) -> Option<Input> {
+        match done {
+            Done::Opened(Ok((file, facts))) => {
+                active.file = Some(Arc::new(file));
+                Some(Input::FileOpened(facts))
+            }
+            Done::Opened(Err(error)) => {
+                self.log_file_error(active, &error);
+                Some(Input::FileFailed(error))
+            }
+            Done::Read(result) if matches!(active.response.stage, ResponseStage::File(_)) => self.file_read(active, result),
+            other => self.spill_done(active, other),
+        }
+    }
+
+    fn log_file_error(&mut self, active: &mut Active, error: &FileError) {
+        match error {
+            FileError::NotFound(_) if !self.location(active.exchange.location).log_not_found => {}
+            FileError::NotFound(text) | FileError::Forbidden(text) => self.log_exchange(active, Level::Error, text),
+            FileError::Other(text) => self.log_exchange(active, Level::Crit, text),
+            FileError::Directory => {}
+        }
+    }
+
+    /// Sends the head for an opened file and begins with its bytes.
+    pub(crate) fn begin_file(&mut self, active: &mut Active, facts: &FileFacts) {
+        let keep = self.may_persist(active);
+        let mut out = std::mem::take(active.to_client.buffer(&mut self.buffers));
+        let before = out.len();
+        let about = kp_proxy::File { size: facts.length, modified_s: facts.modified_s };
+        let reply = {
+            let info = self.facts(active.client);
+            kp_proxy::file_head(&mut out, &about, &mut active.exchange, self.program, &self.context(&info), keep)
+        };
+        let head_bytes = out.len() - before;
+        *active.to_client.buffer(&mut self.buffers) = out;
+        let file = active.file.take();
+        match reply {
+            FileReply::Done(sent) => self.answered(active, sent),
+            FileReply::Send { bytes, framing, keep } => {
+                active.response.out = framing;
+                self.answered(active, Answered { keep, head_bytes });
+                if let Some(file) = file.filter(|_| framing != Framing::None && !bytes.is_empty()) {
+                    active.response.stage = ResponseStage::File(OpenFile { file, offset: bytes.start, end: bytes.end, reading: false });
+                } else {
+                    self.end_response(active);
+                }
+            }
+        }
+    }
+
+    /// Asks for the next piece when the client took the last one.
+    pub(crate) fn send_file(&mut self, active: &mut Active) -> Turn {
+        let ResponseStage::File(open) = &mut active.response.stage else { return Turn::Nothing };
+        if open.reading || !active.to_client.is_empty() {
+            return Turn::Nothing;
+        }
+        if open.offset >= open.end {
+            active.response.stage = ResponseStage::Complete;
+            self.end_response(active);
+            return Turn::Moved;
+        }
+        open.reading = true;
+        let length = usize::try_from(open.end - open.offset).unwrap_or(READ_BYTES).min(READ_BYTES);
+        let job = Job::Read { file: open.file.clone(), offset: open.offset, length, buffer: Vec::new() };
+        self.jobs.submit(active.key, job);
+        Turn::Nothing
+    }
+
+    fn file_read(&mut self, active: &mut Active, result: std::io::Result<Vec<u8>>) -> Option<Input> {
+        let ResponseStage::File(open) = &mut active.response.stage else { return None };
+        open.reading = false;
+        match result {
+            Ok(bytes) if !bytes.is_empty() => {
+                open.offset += bytes.len() as u64;
+                let chunk = kp_http::encode::chunk_head(bytes.len() as u64);
+                if active.response.out == kp_http::Framing::Chunked {
+                    self.push_client(active, &[chunk.as_bytes(), &bytes, b"\r\n"]);
+                } else {
+                    self.push_client(active, &[&bytes]);
+                }
+                None
+            }
+            Ok(_) => {
+                self.log_exchange(active, Level::Alert, "a file became shorter while it was sent");
+                Some(Input::UpstreamFailed(Failure::new(Phase::SendResponse, Cause::Internal)))
+            }
+            Err(error) => {
+                self.log_exchange(active, Level::Crit, &format!("read() failed ({})", crate::jobs::errno_text(&error)));
+                Some(Input::UpstreamFailed(Failure::new(Phase::SendResponse, Cause::Internal)))
+            }
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! The one door for work that may block: opening, reading and writing files.
+//!
+//! Two threads, started when the first job comes, so that a worker that only proxies stays single-threaded. They touch
+//! nothing of the worker: a job owns what it needs and comes back whole through a channel, with a wake-up for the loop.
+
+use crate::token::Key;
+use kp_proxy::io::{FileError, FileFacts, FileQuery};
+use std::fs::{File, OpenOptions};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+/// Threads per worker: one slow disk read must not hold up another file.
+const THREADS: usize = 2;
+
+/// Something to do.
+#[derive(Debug)]
+pub(crate) enum Job {
+    /// Open a file for a static answer.
+    Open(FileQuery),
+    /// Read `length` bytes at `offset` into `buffer`.
+    Read { file: Arc<File>, offset: u64, length: usize, buffer: Vec<u8> },
+    /// Make a temporary file in a directory; without `keep` it has no name any more.
+    Create { directory: PathBuf, name: String, keep: bool },
+    /// Write `data` at `offset`.
+    Write { file: Arc<File>, offset: u64, data: Vec<u8> },
+}
+
+/// What came of it.
+#[derive(Debug)]
+pub(crate) enum Done {
+    /// An opened file, or why not.
+    Opened(Result<(File, FileFacts), FileError>),
+    /// The bytes that were read; fewer than asked for only at the end of the file.
+    Read(io::Result<Vec<u8>>),
+    /// A temporary file and its path.
+    Created(io::Result<(File, PathBuf)>),
+    /// The buffer that was written, for reuse.
+    Written(io::Result<Vec<u8>>),
+}
+
+/// The threads and their channels.
+#[derive(Debug)]
+pub(crate) struct Jobs {
+    waker: Arc<mio::Waker>,
+    queues: Vec<Sender<(Key, Job)>>,
+    next: usize,
+    results: Receiver<(Key, Done)>,
+    sender: Sender<(Key, Done)>,
+}
+
+impl Jobs {
+    pub(crate) fn new(waker: Arc<mio::Waker>) -> Self {
+        let (sender, results) = channel();
+        Self { waker, queues: Vec::new(), next: 0, results, sender }
+    }
+
+    /// Hands a job to a thread; its result comes back under `key`.
+    pub(crate) fn submit(&mut self, key: Key, job: Job) {
+        while self.queues.len() < THREADS {
+            let (queue, tasks) = channel();
+            let (results, waker) = (self.sender.clone(), self.waker.clone());
+            self.queues.push(queue);
+            #[allow(clippy::disallowed_methods)] // The one place that starts threads; nothing is forked after it.
+            std::thread::spawn(move || work(&tasks, &results, &waker));
+        }
+        self.next = (self.next + 1) % THREADS;
+        if let Some(queue) = self.queues.get(self.next) {
+            // A thread ends only with its queue, so sending cannot fail.
+            let _ = queue.send((key, job));
+        }
+    }
+
+    /// The next result that is there.
+    pub(crate) fn finished(&mut self) -> Option<(Key, Done)> {
+        self.results.try_recv().ok()
+    }
+}
+
+fn work(tasks: &Receiver<(Key, Job)>, results: &Sender<(Key, Done)>, waker: &mio::Waker) {
+    while let Ok((key, job)) = tasks.recv() {
+        let done = match job {
+            Job::Open(query) => Done::Opened(open(&query)),
+            Job::Read { file, offset, length, buffer } => Done::Read(read(&file, offset, length, buffer)),
+            Job::Create { directory, name, keep } => Done::Created(create(&directory, &name, keep)),
+            Job::Write { file, offset, data } => Done::Written(file.write_all_at(&data, offset).map(|()| data)),
+        };
+        if results.send((key, done)).is_err() || waker.wake().is_err() {
+            return;
+        }
+    }
+}
+
+fn open(query: &FileQuery) -> Result<(File, FileFacts), FileError> {
+    let path = bytes_path(&query.path);
+    if query.index.is_empty() {
+        return open_one(path, None);
+    }
+    for name in &query.index {
+        let candidate = if name.first() == Some(&b'/') { bytes_path(name).to_path_buf() } else { path.join(bytes_path(name)) };
+        match open_one(&candidate, Some(name)) {
+            Err(FileError::NotFound(_) | FileError::Directory) => {}
+            found => return found,
+        }
+    }
+    if path.is_dir() {
+        return Err(FileError::Forbidden(format!("directory index of \"{}\" is forbidden", path.display())));
+    }
+    Err(FileError::NotFound(format!("\"{}\" is not found (2: No such file or directory)", path.display())))
+}
+
+fn open_one(path: &Path, index: Option<&Vec<u8>>) -> Result<(File, FileFacts), FileError> {
+    // A FIFO must not hold the thread until somebody writes to it.
+    let file = OpenOptions::new().read(true).custom_flags(NONBLOCK).open(path).map_err(|error| file_error(path, &error))?;
+    let metadata = file.metadata().map_err(|error| file_error(path, &error))?;
+    if metadata.is_dir() {
+        return Err(FileError::Directory);
+    }
+    if !metadata.is_file() {
+        return Err(FileError::NotFound(format!("\"{}\" is not a regular file", path.display())));
+    }
+    let facts = FileFacts { length: metadata.len(), modified_s: u64::try_from(metadata.mtime()).unwrap_or(0), index: index.cloned() };
+    Ok((file, facts))
+}
+
+/// O_NONBLOCK of Linux.
+const NONBLOCK: i32 = 0o4000;
+
+fn file_error(path: &Path, error: &io::Error) -> FileError {
+    let text = format!("open() \"{}\" failed ({})", path.display(), errno_text(error));
+    match error.kind() {
+        ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::InvalidFilename => FileError::NotFound(text),
+        ErrorKind::PermissionDenied => FileError::Forbidden(text),
+        _ => FileError::Other(text),
+    }
+}
+
+/// `2: No such file or directory`, as nginx writes it.
+pub(crate) fn errno_text(error: &io::Error) -> String {
+    let text = error.to_string();
+    let text = text.split(" (os error").next().unwrap_or_default();
+    format!("{}: {text}", error.raw_os_error().unwrap_or(0))
+}
+
+fn bytes_path(bytes: &[u8]) -> &Path {
+    use std::os::unix::ffi::OsStrExt;
+    Path::new(std::ffi::OsStr::from_bytes(bytes))
+}
+
+fn read(file: &File, offset: u64, length: usize, mut buffer: Vec<u8>) -> io::Result<Vec<u8>> {
+    buffer.resize(length, 0);
+    let mut filled = 0;
+    while filled < length {
+        match file.read_at(&mut buffer[filled..], offset + filled as u64) {
+            Ok(0) => break,
+            Ok(count) => filled += count,
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    buffer.truncate(filled);
+    Ok(buffer)
+}
+
+fn create(directory: &Path, name: &str, keep: bool) -> io::Result<(File, PathBuf)> {
+    let path = directory.join(name);
+    let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&path)?;
+    if !keep {
+        std::fs::remove_file(&path)?;
+    }
+    Ok((file, path))
+}

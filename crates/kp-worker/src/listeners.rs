@@ -1,0 +1,153 @@
+//! Listening sockets of one worker: polled after Commit, accepted until the kernel says "no more".
+
+use crate::reactor::Worker;
+use crate::token::{Key, Kind};
+use kp_config::Config;
+use kp_config::model::{ListenerId, LocationId};
+use kp_http::HeadLimits;
+use mio::unix::SourceFd;
+use mio::{Interest, Token};
+use std::io::ErrorKind;
+use std::os::fd::{AsRawFd, OwnedFd};
+
+/// Connections accepted per turn and listener, so that a flood cannot hold up those that are here.
+const ACCEPT_MAX: usize = 64;
+/// Pause after the process ran out of descriptors.
+const PAUSE_MS: u64 = 500;
+/// EMFILE and ENFILE.
+const OUT_OF_FILES: [i32; 2] = [24, 23];
+
+/// One listening socket.
+#[derive(Debug)]
+pub(crate) struct Listening {
+    pub(crate) id: ListenerId,
+    fd: Option<OwnedFd>,
+    /// There may be connections in the queue. Edge-triggered: stays until accept says otherwise.
+    ready: bool,
+    /// Accepting waits until then, after running out of descriptors.
+    again_ms: u64,
+    pub(crate) limits: HeadLimits,
+    pub(crate) head_timeout_ms: u64,
+    /// Level of the default server, for what happens before routing.
+    pub(crate) root: LocationId,
+    /// Its name, for the error log.
+    pub(crate) name: String,
+}
+
+impl Listening {
+    pub(crate) fn new(config: &Config, id: ListenerId, fd: OwnedFd) -> Self {
+        let server = &config.http.servers[config.http.listeners[id.index()].default_server.index()];
+        let early = &server.early;
+        Self {
+            id,
+            fd: Some(fd),
+            ready: false,
+            again_ms: 0,
+            limits: HeadLimits {
+                line_max: early.large_header_buffer_size.max(early.client_header_buffer_size),
+                total_max: (early.large_header_buffers * early.large_header_buffer_size).max(early.client_header_buffer_size),
+                fields_max: early.max_headers,
+                underscores: early.underscores_in_headers,
+                ignore_invalid: early.ignore_invalid_headers,
+                accept_bare_lf: early.accept_bare_lf,
+            },
+            head_timeout_ms: early.client_header_timeout.as_millis() as u64,
+            root: server.root,
+            name: server.primary_name.clone(),
+        }
+    }
+
+    pub(crate) fn note(&mut self) {
+        self.ready = true;
+    }
+
+    pub(crate) fn is_ready(&self) -> bool {
+        self.ready && self.again_ms == 0
+    }
+}
+
+impl Worker {
+    /// Commit: begins to poll the listening sockets.
+    pub(crate) fn poll_listeners(&mut self) {
+        for (index, listener) in self.listeners.iter_mut().enumerate() {
+            let Some(fd) = &listener.fd else { continue };
+            let token = Key { index: index as u32, generation: 0 }.token(Kind::Listener);
+            if let Err(error) = self.poll.registry().register(&mut SourceFd(&fd.as_raw_fd()), Token(token as usize), Interest::READABLE) {
+                log::error!(target: "alert", "epoll_ctl() of a listening socket failed: {error}");
+            }
+            // Connections may have been waiting since before this worker lived.
+            listener.ready = true;
+        }
+    }
+
+    /// Accepts from every listener that may have connections.
+    pub(crate) fn accept_ready(&mut self) {
+        let now_ms = self.clock.mono_ms;
+        for index in 0..self.listeners.len() {
+            let listener = &mut self.listeners[index];
+            if listener.again_ms != 0 && now_ms >= listener.again_ms {
+                listener.again_ms = 0;
+            }
+            if listener.is_ready() {
+                self.accept_some(index, ACCEPT_MAX);
+            }
+        }
+    }
+
+    /// When a listener that paused goes on.
+    pub(crate) fn accept_again_ms(&self) -> u64 {
+        self.listeners.iter().map(|listener| listener.again_ms).filter(|again_ms| *again_ms != 0).min().unwrap_or(u64::MAX)
+    }
+
+    fn accept_some(&mut self, index: usize, max: usize) {
+        for _ in 0..max {
+            let listener = &mut self.listeners[index];
+            let Some(fd) = &listener.fd else { return };
+            match kp_sys::socket::accept(fd) {
+                Ok((socket, remote)) => self.admit(index as u16, socket, remote),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    listener.ready = false;
+                    return;
+                }
+                Err(error) if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionAborted) => {}
+                Err(error) => return self.accept_failed(index, &error),
+            }
+        }
+    }
+
+    /// Out of descriptors: idle connections go first, then one connection is accepted only to be closed, then a pause.
+    fn accept_failed(&mut self, index: usize, error: &std::io::Error) {
+        let out_of_files = error.raw_os_error().is_some_and(|errno| OUT_OF_FILES.contains(&errno));
+        if out_of_files && self.close_an_idle_one() {
+            return;
+        }
+        log::error!(target: "crit", "accept4() failed ({})", crate::jobs::errno_text(error));
+        if out_of_files && self.spare_fd.take().is_some() {
+            if let Some(fd) = &self.listeners[index].fd {
+                drop(kp_sys::socket::accept(fd));
+            }
+            self.spare_fd = kp_sys::process::spare_descriptor().ok();
+        }
+        self.listeners[index].again_ms = self.clock.mono_ms + PAUSE_MS;
+    }
+
+    /// Accepts everything that is queued, before the listeners are given up.
+    pub(crate) fn accept_all(&mut self) {
+        for index in 0..self.listeners.len() {
+            self.listeners[index].ready = true;
+            self.accept_some(index, usize::MAX);
+        }
+    }
+
+    /// Deregisters, then closes: an open descriptor elsewhere would keep the registration alive.
+    pub(crate) fn close_listeners(&mut self) {
+        for listener in &mut self.listeners {
+            listener.ready = false;
+            listener.again_ms = 0;
+            if let Some(fd) = listener.fd.take() {
+                // Not registered before Commit.
+                let _ = self.poll.registry().deregister(&mut SourceFd(&fd.as_raw_fd()));
+            }
+        }
+    }
+}

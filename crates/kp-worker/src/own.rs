@@ -1,0 +1,149 @@
+//! The worker's own descriptors: signals, the channel to the master, the master itself, the wake-up of the job threads.
+
+use crate::heritage::message;
+use crate::reactor::Worker;
+use crate::token::{Key, Kind};
+use kp_shm::scoreboard::State;
+use kp_sys::signals::{self, Signals};
+use mio::unix::SourceFd;
+use mio::{Interest, Poll, Token};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+
+/// Signals a worker acts on, and how: nginx's.
+const SIGNALS: [i32; 7] = [signals::SIGTERM, signals::SIGINT, signals::SIGQUIT, signals::SIGUSR1, signals::SIGHUP, signals::SIGWINCH, signals::SIGUSR2];
+
+/// The descriptors.
+#[derive(Debug)]
+pub(crate) struct Own {
+    signals: Signals,
+    channel: Option<OwnedFd>,
+    master: Option<OwnedFd>,
+}
+
+impl Own {
+    const SIGNALS: u32 = 0;
+    const CHANNEL: u32 = 1;
+    const MASTER: u32 = 2;
+    pub(crate) const JOBS: u32 = 3;
+
+    pub(crate) fn token(index: u32) -> usize {
+        Key { index, generation: 0 }.token(Kind::Own) as usize
+    }
+
+    pub(crate) fn new(channel: Option<OwnedFd>, master: Option<OwnedFd>) -> io::Result<Self> {
+        let signals = Signals::new(&SIGNALS)?;
+        signals::unblock_all()?;
+        Ok(Self { signals, channel, master })
+    }
+
+    pub(crate) fn register(&self, poll: &Poll) -> io::Result<()> {
+        let registry = poll.registry();
+        let mut add = |fd: i32, index| registry.register(&mut SourceFd(&fd), Token(Self::token(index)), Interest::READABLE);
+        add(self.signals.as_fd().as_raw_fd(), Self::SIGNALS)?;
+        if let Some(channel) = &self.channel {
+            kp_sys::socket::set_nonblocking(channel, true)?;
+            add(channel.as_raw_fd(), Self::CHANNEL)?;
+        }
+        if let Some(master) = &self.master {
+            add(master.as_raw_fd(), Self::MASTER)?;
+        }
+        Ok(())
+    }
+}
+
+impl Worker {
+    /// Tells the master that this worker can serve; without a master it begins at once.
+    pub(crate) fn say_ready(&mut self) -> io::Result<()> {
+        self.board(State::Ready);
+        match &self.own.channel {
+            Some(channel) => kp_sys::socket::send_fds(channel, &[message::READY], &[]),
+            None => {
+                self.poll_listeners();
+                Ok(())
+            }
+        }
+    }
+
+    /// An event on one of the own descriptors.
+    pub(crate) fn own_event(&mut self, index: u32) {
+        match index {
+            Own::SIGNALS => {
+                for signal in self.own.signals.drain() {
+                    self.signal(signal);
+                }
+            }
+            Own::CHANNEL => self.read_channel(),
+            Own::MASTER => {
+                // An orphan must not serve for ever: nobody could reload, stop or respawn it.
+                log::error!(target: "alert", "the master process is gone");
+                self.own.master = None;
+                self.begin_drain();
+            }
+            _ => self.take_results(),
+        }
+    }
+
+    fn signal(&mut self, signal: i32) {
+        match signal {
+            signals::SIGTERM | signals::SIGINT => {
+                log::info!(target: "notice", "exiting");
+                self.stopping = true;
+            }
+            signals::SIGQUIT | signals::SIGWINCH => self.begin_drain(),
+            // The master reopens the files and sends them over the channel; without a master nobody else would.
+            signals::SIGUSR1 if self.own.channel.is_none() => self.reopen_logs(),
+            _ => {}
+        }
+    }
+
+    fn read_channel(&mut self) {
+        loop {
+            let Some(channel) = &self.own.channel else { return };
+            match kp_sys::socket::recv_fds(channel) {
+                Ok(Some((bytes, fds))) => self.master_says(&bytes, &fds),
+                // The end of the channel is the end of the master, which its pidfd reports.
+                Ok(None) => {
+                    let registry = self.poll.registry();
+                    let _ = registry.deregister(&mut SourceFd(&channel.as_raw_fd()));
+                    self.own.channel = None;
+                    return;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => return,
+            }
+        }
+    }
+
+    fn master_says(&mut self, bytes: &[u8], fds: &[OwnedFd]) {
+        match bytes {
+            [message::COMMIT, ..] => self.poll_listeners(),
+            [message::SUCCESSOR, ..] => self.successor = true,
+            [message::LOGS, high, low, ..] => {
+                self.flush_logs(true);
+                self.logs.reopened(usize::from(u16::from_be_bytes([*high, *low])), fds);
+            }
+            _ => log::error!(target: "alert", "the master sent a message this worker does not know"),
+        }
+    }
+
+    fn reopen_logs(&mut self) {
+        self.flush_logs(true);
+        for (index, path) in self.config.log_files.iter().enumerate() {
+            match std::fs::OpenOptions::new().append(true).create(true).open(path) {
+                Ok(file) => self.logs.reopened(index, &[OwnedFd::from(file)]),
+                Err(error) => log::error!(target: "emerg", "open() \"{}\" failed ({})", path.display(), crate::jobs::errno_text(&error)),
+            }
+        }
+    }
+
+    /// Takes in what the job threads finished.
+    fn take_results(&mut self) {
+        while let Some((key, done)) = self.jobs.finished() {
+            // An exchange that ended meanwhile has no use for it.
+            let Some(mut active) = self.exchanges.lend(key) else { continue };
+            let input = self.job_done(&mut active, done);
+            self.drive_from(active, input);
+        }
+    }
+}

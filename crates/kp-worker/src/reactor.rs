@@ -1,0 +1,393 @@
+//! The loop: poll, note, run, expire, accept, write logs.
+//!
+//! An event only sets readiness and queues the connection; the run queue then gives every connection a bounded number of
+//! rounds. Nothing in here decides anything about HTTP.
+
+use crate::active::{Active, READ_MAX};
+use crate::buffers::Buffers;
+use crate::client::{Client, ClientPhase};
+use crate::clock::Clock;
+use crate::drain::Drain;
+use crate::heritage::{Heritage, exit};
+use crate::jobs::Jobs;
+use crate::listeners::Listening;
+use crate::logs::Logs;
+use crate::own::Own;
+use crate::relay::RESPONSE_HEAD_MAX;
+use crate::slots::Slots;
+use crate::token::{self, Key, Kind};
+use crate::transport::Transport;
+use crate::upstream::{Upstream, UpstreamPhase};
+use crate::wheel::Wheel;
+use kp_config::Config;
+use kp_config::model::{FileTest, Location, LocationId};
+use kp_http::HeadLimits;
+use kp_proxy::context::{Context, Facts};
+use kp_proxy::Program;
+use kp_shm::counters::{Block, Counter};
+use kp_shm::scoreboard::{Row, State};
+use kp_upstream::{Groups, Pool};
+use mio::unix::SourceFd;
+use mio::{Events, Interest, Poll, Token};
+use std::collections::VecDeque;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Events per poll.
+const EVENTS: usize = 512;
+/// Connections beyond `worker_connections` that are still accepted, to be told 503 instead of being dropped.
+const OVERLOAD_ROOM: usize = 64;
+/// Slots looked at when an idle connection has to make room.
+const IDLE_SEARCH: usize = 256;
+
+/// A worker.
+#[derive(Debug)]
+pub(crate) struct Worker {
+    pub(crate) config: &'static Config,
+    pub(crate) program: &'static Program,
+    pub(crate) poll: Poll,
+    pub(crate) clock: Clock,
+    pub(crate) wheel: Wheel,
+    pub(crate) buffers: Buffers,
+    /// Where bodies pass through.
+    pub(crate) scratch: Vec<u8>,
+    /// For texts that live during one call.
+    pub(crate) text: Vec<u8>,
+    /// The key a balancer hashes.
+    pub(crate) key_text: Vec<u8>,
+    pub(crate) listeners: Vec<Listening>,
+    pub(crate) clients: Slots<Client>,
+    pub(crate) upstreams: Slots<Upstream>,
+    pub(crate) exchanges: Slots<Box<Active>>,
+    /// Exchanges that are not in use, with their small allocations.
+    pub(crate) spare: Vec<Box<Active>>,
+    pub(crate) queue: VecDeque<u64>,
+    pub(crate) groups: Groups,
+    pub(crate) pool: Pool,
+    pub(crate) counters: Block,
+    pub(crate) logs: Logs,
+    pub(crate) jobs: Jobs,
+    pub(crate) own: Own,
+    pub(crate) drain: Option<Drain>,
+    /// The master said that another generation serves.
+    pub(crate) successor: bool,
+    pub(crate) stopping: bool,
+    pub(crate) serial: u64,
+    pub(crate) spill_serial: u64,
+    /// Limits of response heads: strict, and with `accept_bare_lf`.
+    pub(crate) response_limits: [HeadLimits; 2],
+    pub(crate) connections_max: usize,
+    pub(crate) pid: u32,
+    hostname: String,
+    prefix: PathBuf,
+    group: String,
+    shm: &'static kp_shm::Shm,
+    row: Row,
+    /// Where the last search for an idle connection ended.
+    idle_cursor: usize,
+    /// Held back so that a connection can be accepted and closed when no descriptor is left.
+    pub(crate) spare_fd: Option<OwnedFd>,
+}
+
+impl Worker {
+    /// Sets a worker up from what it inherited.
+    pub(crate) fn new(heritage: Heritage) -> io::Result<Self> {
+        let prepared: &'static crate::Prepared = Box::leak(Box::new(heritage.prepared));
+        let (config, program) = (&prepared.config, &prepared.program);
+        let poll = Poll::new()?;
+        let waker = Arc::new(mio::Waker::new(poll.registry(), Token(Own::token(Own::JOBS)))?);
+        let clock = Clock::new();
+        let mut seed = [0; 8];
+        kp_sys::random(&mut seed)?;
+        let response = HeadLimits { line_max: RESPONSE_HEAD_MAX, total_max: RESPONSE_HEAD_MAX, ..HeadLimits::default() };
+        let mut worker = Self {
+            config,
+            program,
+            wheel: Wheel::new(clock.mono_ms),
+            clock,
+            buffers: Buffers::default(),
+            scratch: Vec::with_capacity(READ_MAX),
+            text: Vec::new(),
+            key_text: Vec::new(),
+            listeners: Vec::new(),
+            clients: Slots::new(),
+            upstreams: Slots::new(),
+            exchanges: Slots::new(),
+            spare: Vec::new(),
+            queue: VecDeque::new(),
+            groups: Groups::new(&config.http.upstreams, heritage.shm, heritage.row, u64::from_ne_bytes(seed)),
+            pool: Pool::new(&config.http.upstreams),
+            counters: heritage.shm.counters().block(heritage.row),
+            logs: Logs::new(heritage.log_files),
+            jobs: Jobs::new(waker),
+            own: Own::new(heritage.channel, heritage.master)?,
+            drain: None,
+            successor: false,
+            stopping: false,
+            serial: u64::from(heritage.slot),
+            spill_serial: 0,
+            response_limits: [response, HeadLimits { accept_bare_lf: true, ..response }],
+            connections_max: config.main.worker_connections as usize,
+            pid: std::process::id(),
+            hostname: heritage.hostname,
+            prefix: heritage.prefix,
+            group: heritage.group,
+            shm: heritage.shm,
+            row: heritage.row,
+            idle_cursor: 0,
+            spare_fd: kp_sys::process::spare_descriptor().ok(),
+            poll,
+        };
+        worker.listeners = heritage.listeners.into_iter().map(|(id, fd)| Listening::new(config, id, fd)).collect();
+        worker.own.register(&worker.poll)?;
+        Ok(worker)
+    }
+
+    /// Serves until drained or stopped.
+    pub(crate) fn run(&mut self) -> u8 {
+        let mut events = Events::with_capacity(EVENTS);
+        let mut due = Vec::new();
+        while !self.stopping && !self.is_drained() {
+            match self.poll.poll(&mut events, self.wait()) {
+                Ok(()) => {}
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => events.clear(),
+                Err(error) => {
+                    log::error!(target: "alert", "epoll_wait() failed: {error}");
+                    return exit::FATAL;
+                }
+            }
+            self.clock.read();
+            let turn_began_ms = self.clock.mono_ms;
+            for event in &events {
+                self.note(event);
+            }
+            self.wheel.expire(self.clock.mono_ms, &mut due);
+            for token in due.drain(..) {
+                self.expired(token);
+            }
+            self.run_queue();
+            self.accept_ready();
+            self.flush_logs(false);
+            self.counters.increment(Counter::LoopTurns);
+            let _ = turn_began_ms;
+        }
+        self.flush_logs(true);
+        exit::OK
+    }
+
+    /// How long the loop may wait.
+    fn wait(&self) -> Option<Duration> {
+        if !self.queue.is_empty() || self.listeners.iter().any(Listening::is_ready) {
+            return Some(Duration::ZERO);
+        }
+        let now_ms = self.clock.mono_ms;
+        let mut wait_ms = self.wheel.next_wait_ms(now_ms).unwrap_or(u64::MAX);
+        wait_ms = wait_ms.min(self.logs.flush_at_ms().saturating_sub(now_ms));
+        wait_ms = wait_ms.min(self.accept_again_ms().saturating_sub(now_ms));
+        if let Some(drain) = &self.drain {
+            wait_ms = wait_ms.min(drain.end_ms.saturating_sub(now_ms));
+        }
+        (wait_ms < u64::from(u32::MAX)).then(|| Duration::from_millis(wait_ms))
+    }
+
+    /// Takes note of an event; acts on nothing.
+    fn note(&mut self, event: &mio::event::Event) {
+        let Some((kind, key)) = token::parse(event.token().0 as u64) else { return };
+        match kind {
+            Kind::Listener => {
+                if let Some(listener) = self.listeners.get_mut(key.index as usize) {
+                    listener.note();
+                }
+            }
+            Kind::Client => {
+                let Some(client) = self.clients.at(key) else { return };
+                client.transport.note(event);
+                self.enqueue_client(key);
+            }
+            Kind::Upstream => {
+                let Some(upstream) = self.upstreams.at(key) else { return };
+                upstream.transport.note(event);
+                match upstream.active {
+                    Some(active) => self.enqueue_exchange(active),
+                    None if upstream.transport.readable || upstream.transport.errored => self.end_idle_upstream(key),
+                    None => {}
+                }
+            }
+            Kind::Own => self.own_event(key.index),
+            Kind::Exchange => {}
+        }
+    }
+
+    fn run_queue(&mut self) {
+        // What is queued while running waits for the next turn, after the sockets were asked again.
+        for _ in 0..self.queue.len() {
+            let Some((kind, key)) = self.queue.pop_front().and_then(token::parse) else { return };
+            match kind {
+                Kind::Client => self.serve_client(key),
+                Kind::Exchange => self.drive(key),
+                Kind::Listener | Kind::Upstream | Kind::Own => {}
+            }
+        }
+    }
+
+    fn expired(&mut self, token: u64) {
+        match token::parse(token) {
+            Some((Kind::Client, key)) => self.client_timeout(key),
+            Some((Kind::Upstream, key)) => {
+                let Some(upstream) = self.upstreams.peek(key) else { return };
+                match (upstream.phase, upstream.active) {
+                    (UpstreamPhase::Idle, _) => self.end_idle_upstream(key),
+                    (_, Some(active)) => self.enqueue_exchange(active),
+                    (_, None) => self.close_upstream(key),
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// A location of the configuration.
+    pub(crate) fn location(&self, id: LocationId) -> &'static Location {
+        &self.config.http.locations[id.index()]
+    }
+
+    /// Facts about a client connection, found out when a variable asks.
+    pub(crate) fn facts(&self, client: Key) -> ConnectionFacts<'_> {
+        ConnectionFacts { client: self.clients.peek(client) }
+    }
+
+    /// What the exchange machine is shown.
+    pub(crate) fn context<'a>(&'a self, facts: &'a ConnectionFacts<'a>) -> Context<'a> {
+        Context { config: self.config, now: self.clock.now(), facts, pid: self.pid, hostname: &self.hostname, group: &self.group }
+    }
+
+    /// Registers a socket for both directions, once and for all.
+    pub(crate) fn register(&self, fd: &OwnedFd, token: u64) -> io::Result<()> {
+        self.poll.registry().register(&mut SourceFd(&fd.as_raw_fd()), Token(token as usize), Interest::READABLE | Interest::WRITABLE)
+    }
+
+    /// Connections in use, of both sides, as nginx counts them.
+    pub(crate) fn connections(&self) -> usize {
+        self.clients.len() + self.upstreams.len()
+    }
+
+    /// Makes room by closing an idle connection: a pooled one, else a kept-alive client.
+    pub(crate) fn close_an_idle_one(&mut self) -> bool {
+        for index in 0..IDLE_SEARCH.min(self.upstreams.extent()) {
+            let Some(key) = self.upstreams.key_at(index) else { continue };
+            if self.upstreams.peek(key).is_some_and(|upstream| upstream.phase == UpstreamPhase::Idle) {
+                self.end_idle_upstream(key);
+                return true;
+            }
+        }
+        for _ in 0..IDLE_SEARCH.min(self.clients.extent()) {
+            self.idle_cursor = (self.idle_cursor + 1) % self.clients.extent();
+            let Some(key) = self.clients.key_at(self.idle_cursor) else { continue };
+            let idle = self.clients.peek(key).is_some_and(|client| {
+                client.phase == ClientPhase::Head && client.active.is_none() && client.requests > 0 && client.input.is_empty() && !client.transport.readable
+            });
+            if idle {
+                self.close_client(key);
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Takes an accepted connection in.
+    pub(crate) fn admit(&mut self, listener: u16, fd: OwnedFd, remote: Option<SocketAddr>) {
+        let mut overload = false;
+        if self.connections() >= self.connections_max && !self.close_an_idle_one() {
+            self.counters.increment(Counter::ConnectionsRefused);
+            if self.connections() >= self.connections_max + OVERLOAD_ROOM {
+                return;
+            }
+            overload = true;
+        }
+        self.counters.increment(Counter::ConnectionsAccepted);
+        self.counters.increment(Counter::ConnectionsActive);
+        self.serial += SERIAL_STEP;
+        let now_ms = self.clock.mono_ms;
+        let deadline_ms = now_ms + self.listeners[usize::from(listener)].head_timeout_ms;
+        let timer = self.wheel.create(0);
+        let client = Client {
+            transport: Transport::new(fd, true),
+            timer,
+            phase: ClientPhase::Head,
+            queued: false,
+            overload,
+            listener,
+            requests: 0,
+            active: None,
+            input: Vec::new(),
+            serial: self.serial,
+            accepted_ms: now_ms,
+            deadline_ms,
+            linger_end_ms: 0,
+            remote,
+        };
+        let key = self.clients.insert(client);
+        let token = key.token(Kind::Client);
+        self.wheel.name(timer, token);
+        self.wheel.arm(timer, deadline_ms);
+        let registered = self.clients.peek(key).map(|client| self.register(&client.transport.fd, token));
+        if let Some(Err(error)) = registered {
+            log::error!(target: "alert", "epoll_ctl() failed: {error}");
+            self.close_client(key);
+        }
+    }
+
+    /// Writes this process's state onto the scoreboard.
+    pub(crate) fn board(&self, state: State) {
+        self.shm.scoreboard().set_state(self.row, state);
+    }
+
+    /// A path of the configuration against the prefix.
+    pub(crate) fn prefix_path(&self, path: PathBuf) -> PathBuf {
+        self.prefix.join(path)
+    }
+}
+
+/// Serials of different workers interleave, so that a connection number is unique in the log of a generation.
+const SERIAL_STEP: u64 = 1;
+
+/// See [`Facts`].
+#[derive(Debug)]
+pub(crate) struct ConnectionFacts<'a> {
+    client: Option<&'a Client>,
+}
+
+impl Facts for ConnectionFacts<'_> {
+    fn local_address(&self) -> Option<SocketAddr> {
+        kp_sys::socket::local_address(&self.client?.transport.fd).ok()?
+    }
+
+    fn tcp_info(&self) -> Option<[u32; 4]> {
+        let info = kp_sys::socket::tcp_info(&self.client?.transport.fd).ok()?;
+        Some([info.rtt_us, info.rtt_variation_us, info.send_window_segments, info.receive_space_bytes])
+    }
+
+    fn file_test(&self, path: &Path, test: FileTest) -> bool {
+        let Ok(metadata) = std::fs::metadata(path) else { return false };
+        match test {
+            FileTest::File => metadata.is_file(),
+            FileTest::Directory => metadata.is_dir(),
+            FileTest::Exists => true,
+            FileTest::Executable => std::os::unix::fs::PermissionsExt::mode(&metadata.permissions()) & 0o111 != 0,
+        }
+    }
+
+    fn real_path(&self, path: &Path) -> Option<PathBuf> {
+        std::fs::canonicalize(path).ok()
+    }
+
+    fn random(&self) -> [u8; 16] {
+        let mut bytes = [0; 16];
+        // getrandom fails only before the pool is seeded, which is before any worker runs.
+        let _ = kp_sys::random(&mut bytes);
+        bytes
+    }
+}

@@ -1,0 +1,534 @@
+//! Moving bytes between the two halves of an exchange: request bodies to the upstream, responses to the client.
+//!
+//! Bodies go through the worker's one scratch buffer: read, taken apart, framed anew and written in one visit; only what a
+//! socket does not take is kept. A side is not read while its counterpart has no room.
+
+use crate::active::{Active, Collected, NEVER, READ_MAX, READ_MIN, RequestStage, ResponseStage};
+use crate::drive::Turn;
+use crate::reactor::Worker;
+use crate::transport::{Received, Sent};
+use kp_http::{Framing, encode};
+use kp_proxy::{Cause, Failure, Phase};
+use kp_proxy::Input;
+use kp_shm::counters::Counter;
+use std::ops::Range;
+
+/// Body stretches per write; more chunks than these in one read go out in several writes.
+const PIECES_MAX: usize = 6;
+/// Unsent request bytes above which the client is not read.
+const REQUEST_ROOM: usize = 64 * 1024;
+/// First read of a response head: most heads with a small body fit.
+const HEAD_READ: usize = 8 * 1024;
+/// Largest response head (`upstream sent too big header`).
+pub(crate) const RESPONSE_HEAD_MAX: usize = 64 * 1024;
+
+/// A run of body bytes found in one read.
+#[derive(Debug, Default)]
+pub(crate) struct Pieces {
+    ranges: [Range<usize>; PIECES_MAX],
+    count: usize,
+    bytes: usize,
+    /// Where the undecoded rest begins.
+    consumed: usize,
+    done: bool,
+}
+
+impl Pieces {
+    pub(crate) fn ranges(&self) -> &[Range<usize>] {
+        &self.ranges[..self.count]
+    }
+}
+
+/// Takes as much of `input` apart as fits one write.
+fn pieces(decoder: &mut kp_http::BodyDecoder, input: &[u8]) -> Result<Pieces, kp_http::BodyError> {
+    let mut found = Pieces::default();
+    while found.count < PIECES_MAX && found.consumed < input.len() && !found.done {
+        let piece = decoder.decode(input.get(found.consumed..).unwrap_or_default())?;
+        if !piece.data.is_empty() {
+            found.ranges[found.count] = found.consumed + piece.data.start..found.consumed + piece.data.end;
+            found.count += 1;
+            found.bytes += piece.data.len();
+        }
+        found.consumed += piece.consumed;
+        found.done = piece.done;
+        if piece.consumed == 0 && !piece.done {
+            break;
+        }
+    }
+    Ok(found)
+}
+
+/// The stretches of one write: chunk head, data, chunk end, last chunk.
+struct Stretches<'a> {
+    list: [&'a [u8]; PIECES_MAX + 3],
+    count: usize,
+}
+
+impl<'a> Stretches<'a> {
+    fn new() -> Self {
+        Self { list: [&[]; PIECES_MAX + 3], count: 0 }
+    }
+
+    fn add(&mut self, bytes: &'a [u8]) {
+        if !bytes.is_empty() {
+            self.list[self.count] = bytes;
+            self.count += 1;
+        }
+    }
+
+    fn frame(mut self, found: &Pieces, input: &'a [u8], chunk_head: Option<&'a [u8]>, last: &'a [u8]) -> Self {
+        if let Some(head) = chunk_head.filter(|_| found.bytes > 0) {
+            self.add(head);
+        }
+        for range in found.ranges() {
+            self.add(input.get(range.clone()).unwrap_or_default());
+        }
+        if chunk_head.is_some() && found.bytes > 0 {
+            self.add(b"\r\n");
+        }
+        self.add(last);
+        self
+    }
+
+    fn list(&self) -> &[&'a [u8]] {
+        &self.list[..self.count]
+    }
+}
+
+impl Worker {
+    /// Moves the request body one step.
+    pub(crate) fn move_request(&mut self, active: &mut Active) -> Turn {
+        match active.request.stage {
+            RequestStage::Unread | RequestStage::Done => Turn::Nothing,
+            RequestStage::Replaying(cursor) => self.replay(active, cursor),
+            RequestStage::Streaming if active.to_upstream.len() >= REQUEST_ROOM => Turn::Nothing,
+            RequestStage::Streaming if !self.upstream_open(active) => Turn::Nothing,
+            RequestStage::Collecting if self.spilling(active) => Turn::Nothing,
+            RequestStage::Streaming | RequestStage::Collecting | RequestStage::Discarding => self.read_body(active),
+        }
+    }
+
+    fn upstream_open(&self, active: &Active) -> bool {
+        active.upstream.and_then(|key| self.upstreams.peek(key)).is_some_and(|upstream| upstream.phase == crate::upstream::UpstreamPhase::Busy)
+            && active.response.write_broken.is_none()
+    }
+
+    /// Reads what the client sent of its body and uses it as the stage says.
+    fn read_body(&mut self, active: &mut Active) -> Turn {
+        let Some(client) = self.clients.at(active.client) else { return Turn::Nothing };
+        if !client.input.is_empty() {
+            let mut held = std::mem::take(&mut client.input);
+            let turn = self.use_body(active, &held);
+            self.buffers.give(&mut held);
+            return turn;
+        }
+        let mut scratch = std::mem::take(&mut self.scratch);
+        scratch.clear();
+        let turn = match client.transport.receive(&mut scratch, READ_MAX) {
+            Received::Bytes(count) => {
+                self.counters.add(Counter::ClientBytesIn, count as u64);
+                active.deadlines.client_read = NEVER;
+                self.use_body(active, &scratch)
+            }
+            Received::Nothing => Turn::Nothing,
+            Received::End | Received::Broken(_) => self.body_broken_off(active),
+        };
+        self.scratch = scratch;
+        turn
+    }
+
+    /// The client's side ended before its body did.
+    fn body_broken_off(&mut self, active: &mut Active) -> Turn {
+        if active.request.stage == RequestStage::Discarding {
+            active.persistent = false;
+            active.request.stage = RequestStage::Done;
+            return Turn::Moved;
+        }
+        // A close-delimited request body does not exist (RFC 9112 §6.3 rule 6), so this is always a broken request.
+        Turn::Input(Input::ClientGone)
+    }
+
+    fn use_body(&mut self, active: &mut Active, input: &[u8]) -> Turn {
+        let mut rest = input;
+        loop {
+            let found = match pieces(&mut active.request.decoder, rest) {
+                Ok(found) => found,
+                Err(error) => return self.bad_body(active, error),
+            };
+            active.request.read_bytes += found.bytes as u64;
+            active.exchange.record.request_length += found.consumed as u64;
+            let max = self.location(active.exchange.location).client_max_body_size;
+            if max.is_some_and(|max| active.request.read_bytes > max) {
+                return self.body_too_large(active);
+            }
+            let failed = match active.request.stage {
+                RequestStage::Collecting => self.collect(active, &found, rest),
+                RequestStage::Streaming => self.forward_body(active, &found, rest),
+                _ => None,
+            };
+            rest = rest.get(found.consumed..).unwrap_or_default();
+            if let Some(input) = failed {
+                return Turn::Input(input);
+            }
+            if found.done {
+                return self.body_done(active, rest);
+            }
+            if rest.is_empty() || found.consumed == 0 {
+                return Turn::Moved;
+            }
+        }
+    }
+
+    fn bad_body(&mut self, active: &mut Active, error: kp_http::BodyError) -> Turn {
+        if active.request.stage == RequestStage::Discarding {
+            active.persistent = false;
+            active.request.stage = RequestStage::Done;
+            return Turn::Moved;
+        }
+        self.counters.increment(Counter::BadRequestFraming);
+        active.exchange.record.detail = Some(error.reason().to_owned());
+        Turn::Input(Input::ClientFailed(Failure::new(Phase::RequestBody, Cause::BadBody)))
+    }
+
+    fn body_too_large(&mut self, active: &mut Active) -> Turn {
+        if active.request.stage == RequestStage::Discarding {
+            active.persistent = false;
+            active.request.stage = RequestStage::Done;
+            return Turn::Moved;
+        }
+        Turn::Input(Input::ClientFailed(Failure::new(Phase::RequestBody, Cause::BodyTooLarge(None))))
+    }
+
+    /// The body is whole; `rest` is the beginning of the next request.
+    fn body_done(&mut self, active: &mut Active, rest: &[u8]) -> Turn {
+        active.request.whole = true;
+        if !rest.is_empty()
+            && let Some(client) = self.clients.at(active.client)
+        {
+            if client.input.capacity() == 0 {
+                client.input = self.buffers.take();
+            }
+            client.input.extend_from_slice(rest);
+        }
+        let stage = std::mem::replace(&mut active.request.stage, RequestStage::Done);
+        match stage {
+            RequestStage::Collecting => self.collected(active),
+            _ => Turn::Moved,
+        }
+    }
+
+    /// Sends body bytes on, framed for the upstream.
+    fn forward_body(&mut self, active: &mut Active, found: &Pieces, input: &[u8]) -> Option<Input> {
+        let chunked = active.request.out == Framing::Chunked;
+        let head = encode::chunk_head(found.bytes as u64);
+        let last: &[u8] = if chunked && found.done { encode::LAST_CHUNK } else { b"" };
+        let stretches = Stretches::new().frame(found, input, chunked.then_some(head.as_bytes()), last);
+        active.exchange.machine.body_touched();
+        self.push_upstream(active, stretches.list());
+        None
+    }
+
+    /// Writes to the upstream: what is pending, then `more`.
+    pub(crate) fn push_upstream(&mut self, active: &mut Active, more: &[&[u8]]) -> bool {
+        let Some(upstream) = active.upstream.and_then(|key| self.upstreams.at(key)) else { return false };
+        match active.to_upstream.push(&mut upstream.transport, more, &mut self.buffers) {
+            Sent::Bytes(count) => {
+                if count > 0 {
+                    active.deadlines.upstream_write = NEVER;
+                    self.counters.add(Counter::UpstreamBytesOut, count as u64);
+                    if let Some(attempt) = active.exchange.attempts.last_mut() {
+                        attempt.bytes_sent += count as u64;
+                    }
+                }
+                count > 0
+            }
+            Sent::Broken(errno) => {
+                // The write side is over; what the upstream said before is still read (an early 413 behind a reset).
+                active.to_upstream.clear(&mut self.buffers);
+                active.response.write_broken = Some(errno);
+                upstream.transport.readable = true;
+                upstream.transport.ending = true;
+                true
+            }
+        }
+    }
+
+    /// Sends a collected body.
+    fn replay(&mut self, active: &mut Active, cursor: u64) -> Turn {
+        if !self.upstream_open(active) || active.to_upstream.len() >= REQUEST_ROOM {
+            return Turn::Nothing;
+        }
+        match std::mem::take(&mut active.request.collected) {
+            Collected::None => active.request.stage = RequestStage::Done,
+            Collected::Memory(body) => {
+                let chunked = active.request.out == Framing::Chunked;
+                let head = encode::chunk_head(body.len() as u64);
+                if chunked && !body.is_empty() {
+                    self.push_upstream(active, &[head.as_bytes(), &body, b"\r\n", encode::LAST_CHUNK]);
+                } else if chunked {
+                    self.push_upstream(active, &[encode::LAST_CHUNK]);
+                } else {
+                    self.push_upstream(active, &[&body]);
+                }
+                active.request.collected = Collected::Memory(body);
+                active.request.stage = RequestStage::Done;
+            }
+            Collected::File(spill) => {
+                let turn = self.replay_file(active, &spill, cursor);
+                active.request.collected = Collected::File(spill);
+                return turn;
+            }
+        }
+        Turn::Moved
+    }
+
+    /// Moves the response one step.
+    pub(crate) fn move_response(&mut self, active: &mut Active) -> Turn {
+        match active.response.stage {
+            ResponseStage::AwaitHead => self.read_response_head(active),
+            ResponseStage::Relaying => self.relay_response(active),
+            ResponseStage::Tunnel(_) => self.tunnel(active),
+            ResponseStage::File(_) => self.send_file(active),
+            ResponseStage::Idle | ResponseStage::Opening | ResponseStage::Complete => Turn::Nothing,
+        }
+    }
+
+    fn read_response_head(&mut self, active: &mut Active) -> Turn {
+        let Some(upstream) = active.upstream.and_then(|key| self.upstreams.at(key)) else { return Turn::Nothing };
+        // What followed an interim head may already hold the next one.
+        if !upstream.input.is_empty() && active.response.any_byte {
+            match self.parse_response_head(active) {
+                Turn::Nothing => {}
+                found => return found,
+            }
+        }
+        let Some(upstream) = active.upstream.and_then(|key| self.upstreams.at(key)) else { return Turn::Nothing };
+        self.buffers.fill(&mut upstream.input);
+        let room = (upstream.input.capacity() - upstream.input.len()).max(HEAD_READ);
+        match upstream.transport.receive(&mut upstream.input, room) {
+            Received::Bytes(count) => {
+                self.counters.add(Counter::UpstreamBytesIn, count as u64);
+                if let Some(attempt) = active.exchange.attempts.last_mut() {
+                    attempt.bytes_received += count as u64;
+                }
+                active.response.any_byte = true;
+                active.deadlines.upstream_read = NEVER;
+                match self.parse_response_head(active) {
+                    Turn::Nothing => Turn::Moved,
+                    found => found,
+                }
+            }
+            Received::Nothing => {
+                if upstream.input.is_empty() {
+                    self.buffers.give(&mut upstream.input);
+                }
+                Turn::Nothing
+            }
+            Received::End => Turn::Input(Input::UpstreamFailed(self.head_missing(active, None))),
+            Received::Broken(errno) => Turn::Input(Input::UpstreamFailed(self.head_missing(active, Some(errno)))),
+        }
+    }
+
+    /// Why there is no response head although the connection is over.
+    fn head_missing(&mut self, active: &Active, errno: Option<i32>) -> Failure {
+        if active.exchange.machine.reused && !active.response.any_byte {
+            self.counters.increment(Counter::UpstreamStaleReuses);
+            return Failure::new(Phase::AwaitHead, Cause::StaleConnection);
+        }
+        match (active.response.write_broken, errno) {
+            (Some(errno), _) if !active.response.any_byte => Failure::new(Phase::SendRequest, Cause::SendFailed(errno)),
+            (_, Some(errno)) => Failure::new(Phase::AwaitHead, Cause::UpstreamReset(errno)),
+            _ => Failure::new(Phase::AwaitHead, Cause::UpstreamClosed),
+        }
+    }
+
+    fn parse_response_head(&mut self, active: &mut Active) -> Turn {
+        let Some(upstream) = active.upstream.and_then(|key| self.upstreams.at(key)) else { return Turn::Nothing };
+        let head = active.exchange.response.upstream.get_or_insert_default();
+        let method = active.exchange.machine.sent_method.unwrap_or(active.exchange.request.head.method);
+        let server = &self.config.http.servers[active.exchange.server.index()];
+        let limits = &self.response_limits[usize::from(server.early.accept_bare_lf)];
+        match active.reader.response(&mut upstream.input, head, method, limits) {
+            Ok(true) => {
+                if upstream.input.is_empty() {
+                    self.buffers.give(&mut upstream.input);
+                }
+                Turn::Input(Input::ResponseHead)
+            }
+            Ok(false) => Turn::Nothing,
+            Err(error) => {
+                let failure = Failure::response_head(&error);
+                active.exchange.record.detail = Some(if failure.cause == Cause::UpstreamHeadTooLarge {
+                    format!("the head is larger than {RESPONSE_HEAD_MAX} bytes, see proxy_buffer_size")
+                } else {
+                    error.to_string()
+                });
+                self.counters.increment(Counter::BadResponseHeads);
+                active.exchange.response.upstream = None;
+                Turn::Input(Input::UpstreamFailed(failure))
+            }
+        }
+    }
+
+    /// How many unsent response bytes may wait for the client.
+    fn read_ahead(&self, active: &Active) -> usize {
+        let proxy = &self.location(active.exchange.location).proxy;
+        if active.exchange.machine.buffering { proxy.buffers.0.saturating_mul(proxy.buffers.1) } else { 1 }
+    }
+
+    fn relay_response(&mut self, active: &mut Active) -> Turn {
+        if active.to_client.len() >= self.read_ahead(active) && !active.to_client.is_empty() && !self.client_writable(active) {
+            return Turn::Nothing;
+        }
+        let Some(upstream) = active.upstream.and_then(|key| self.upstreams.at(key)) else { return Turn::Nothing };
+        let mut scratch = std::mem::take(&mut self.scratch);
+        scratch.clear();
+        let received = if upstream.input.is_empty() {
+            let received = upstream.transport.receive(&mut scratch, active.response.read_max);
+            if let Received::Bytes(count) = received {
+                self.counters.add(Counter::UpstreamBytesIn, count as u64);
+                if let Some(attempt) = active.exchange.attempts.last_mut() {
+                    attempt.bytes_received += count as u64;
+                }
+            }
+            received
+        } else {
+            scratch.extend_from_slice(&upstream.input);
+            upstream.input.clear();
+            self.buffers.give(&mut upstream.input);
+            Received::Bytes(scratch.len())
+        };
+        let turn = match received {
+            Received::Bytes(_) => {
+                active.deadlines.upstream_read = NEVER;
+                self.use_response(active, &scratch)
+            }
+            Received::Nothing => Turn::Nothing,
+            Received::End => self.response_ended(active, None),
+            Received::Broken(errno) => self.response_ended(active, Some(errno)),
+        };
+        self.scratch = scratch;
+        turn
+    }
+
+    fn client_writable(&self, active: &Active) -> bool {
+        self.clients.peek(active.client).is_some_and(|client| client.transport.writable)
+    }
+
+    /// Frames the bytes for the client and sends them.
+    fn use_response(&mut self, active: &mut Active, input: &[u8]) -> Turn {
+        let mut rest = input;
+        loop {
+            let found = match pieces(&mut active.response.decoder, rest) {
+                Ok(found) => found,
+                Err(error) => {
+                    active.exchange.record.detail = Some(error.reason().to_owned());
+                    return Turn::Input(Input::UpstreamFailed(Failure::new(Phase::ReadBody, Cause::BodyInvalid)));
+                }
+            };
+            if let Some(attempt) = active.exchange.attempts.last_mut() {
+                attempt.response_length += found.bytes as u64;
+            }
+            let chunked = active.response.out == Framing::Chunked;
+            let head = encode::chunk_head(found.bytes as u64);
+            let stretches = Stretches::new().frame(&found, rest, chunked.then_some(head.as_bytes()), b"");
+            if found.done {
+                // The end of the body leaves with its last bytes.
+                self.append_client(active, stretches.list());
+                self.end_response(active);
+            } else {
+                self.push_client(active, stretches.list());
+            }
+            rest = rest.get(found.consumed..).unwrap_or_default();
+            if found.done {
+                if !rest.is_empty()
+                    && let Some(upstream) = active.upstream.and_then(|key| self.upstreams.at(key))
+                {
+                    // More than was asked for: it reaches nobody, and the connection is not used again.
+                    upstream.transport.ending = true;
+                }
+                self.response_complete(active);
+                return Turn::Moved;
+            }
+            if rest.is_empty() || found.consumed == 0 {
+                return Turn::Moved;
+            }
+        }
+    }
+
+    /// Puts the end of the body, trailers included, behind what is pending.
+    pub(crate) fn end_response(&mut self, active: &mut Active) {
+        if active.response.out == Framing::Chunked {
+            let raw = active.response.decoder.trailers();
+            if !raw.is_empty() {
+                active.exchange.response.upstream_trailers.extend_from_slice(raw);
+            }
+            let mut out = std::mem::take(&mut self.text);
+            out.clear();
+            let facts = self.facts(active.client);
+            kp_proxy::last_chunk(&mut out, &mut active.exchange, self.program, &self.context(&facts));
+            self.append_client(active, &[&out]);
+            self.text = out;
+        }
+    }
+
+    /// The upstream's part is over.
+    pub(crate) fn response_complete(&mut self, active: &mut Active) {
+        active.response.stage = ResponseStage::Complete;
+        {
+            let facts = self.facts(active.client);
+            active.exchange.end_attempt(&self.context(&facts));
+        }
+        self.release_upstream(active);
+        active.to_upstream.clear(&mut self.buffers);
+        if active.request.stage != RequestStage::Done {
+            self.discard_body(active);
+        }
+    }
+
+    fn response_ended(&mut self, active: &mut Active, errno: Option<i32>) -> Turn {
+        if errno.is_none() && active.response.decoder.finish_on_eof().is_ok() {
+            self.end_response(active);
+            self.response_complete(active);
+            return Turn::Moved;
+        }
+        self.counters.increment(Counter::UpstreamTruncated);
+        let cause = errno.map_or(Cause::BodyTruncated, Cause::BodyReset);
+        Turn::Input(Input::UpstreamFailed(Failure::new(Phase::ReadBody, cause)))
+    }
+
+    /// Appends without sending; the next flush takes it.
+    pub(crate) fn append_client(&mut self, active: &mut Active, more: &[&[u8]]) {
+        let total: usize = more.iter().map(|bytes| bytes.len()).sum();
+        if total > READ_MIN {
+            self.push_client(active, more);
+            return;
+        }
+        let buffer = active.to_client.buffer(&mut self.buffers);
+        for bytes in more {
+            buffer.extend_from_slice(bytes);
+        }
+    }
+
+    /// Writes to the client: what is pending, then `more`.
+    pub(crate) fn push_client(&mut self, active: &mut Active, more: &[&[u8]]) -> bool {
+        let Some(client) = self.clients.at(active.client) else { return false };
+        let offered = active.to_client.len() + more.iter().map(|bytes| bytes.len()).sum::<usize>();
+        match active.to_client.push(&mut client.transport, more, &mut self.buffers) {
+            Sent::Bytes(count) => {
+                if count > 0 {
+                    active.deadlines.client_write = NEVER;
+                    active.exchange.record.bytes_sent += count as u64;
+                    self.counters.add(Counter::ClientBytesOut, count as u64);
+                }
+                active.response.read_max = if count == offered { (active.response.read_max * 2).min(READ_MAX) } else { READ_MIN };
+                count > 0
+            }
+            Sent::Broken(_) => {
+                client.transport.ending = true;
+                client.transport.errored = true;
+                true
+            }
+        }
+    }
+}

@@ -1,0 +1,309 @@
+//! The upstream half of a connection: connecting, being used by an exchange, waiting in the pool.
+
+use crate::active::{Active, RequestStage, ResponseStage};
+use crate::reactor::Worker;
+use crate::token::{Key, Kind};
+use crate::transport::Transport;
+use crate::wheel::TimerId;
+use kp_config::model::{Balancer, Level, PeerAddress, UpstreamId};
+use kp_proxy::{Cause, Failure, Phase};
+use kp_proxy::Input;
+use kp_proxy::Target;
+use kp_proxy::vars;
+use kp_shm::counters::Counter;
+use kp_upstream::{Idle, NoPeer, Outcome, PeerId, PickQuery, Put, Ticket};
+use std::net::SocketAddr;
+
+/// What an upstream connection is doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum UpstreamPhase {
+    /// The handshake is under way.
+    Connecting,
+    /// Open and used by an exchange.
+    Busy,
+    /// Open and waiting in the pool.
+    Idle,
+}
+
+/// An upstream connection.
+#[derive(Debug)]
+pub(crate) struct Upstream {
+    pub(crate) transport: Transport,
+    pub(crate) timer: TimerId,
+    pub(crate) phase: UpstreamPhase,
+    pub(crate) active: Option<Key>,
+    /// Bytes read and not yet used; without memory while idle.
+    pub(crate) input: Vec<u8>,
+    /// The group's peer; `None` for an address that came out of a variable.
+    pub(crate) peer: Option<PeerId>,
+    /// An attempt is booked at the peer and must be ended.
+    pub(crate) booked: bool,
+    /// Its name in the pool.
+    pub(crate) ticket: Option<Ticket>,
+    pub(crate) requests: u32,
+    pub(crate) opened_ms: u64,
+}
+
+const _: () = assert!(size_of::<Upstream>() <= 128);
+
+impl Worker {
+    /// Picks a peer and connects or reuses. What it returns is fed to the machine at once; `None`: an event will tell.
+    pub(crate) fn acquire(&mut self, active: &mut Active) -> Option<Input> {
+        let now_ms = self.clock.mono_ms;
+        let group = match active.exchange.machine.target.clone() {
+            Some(Target::Group(group)) => group,
+            Some(Target::Address(address)) => {
+                active.exchange.machine.peers = 1;
+                active.exchange.begin_attempt(UpstreamId(u32::MAX), &address_text(&address), now_ms);
+                return self.connect(active, &address, None);
+            }
+            None => return Some(Input::UpstreamFailed(Failure::new(Phase::Connect, Cause::BadTarget))),
+        };
+        active.exchange.machine.peers = self.groups.tries(group);
+        let Ok(peer) = self.pick(active, group) else {
+            active.exchange.begin_attempt(group, &self.config.http.upstreams[group.index()].name, now_ms);
+            self.counters.increment(Counter::UpstreamNoLivePeers);
+            return Some(Input::UpstreamFailed(Failure::new(Phase::Connect, Cause::NoLivePeer)));
+        };
+        active.exchange.begin_attempt(group, self.groups.name(peer), now_ms);
+        if active.exchange.machine.tries > 1 {
+            self.counters.increment(Counter::UpstreamRetries);
+        }
+        if let Some(handle) = self.pool.take(peer, active.exchange.location, now_ms) {
+            return Some(self.reuse(active, handle, peer));
+        }
+        let Some(address) = self.groups.address(peer).cloned() else {
+            return Some(Input::UpstreamFailed(Failure::new(Phase::Connect, Cause::NoLivePeer)));
+        };
+        self.connect(active, &address, Some(peer))
+    }
+
+    fn pick(&mut self, active: &mut Active, group: UpstreamId) -> Result<PeerId, NoPeer> {
+        let mut key = std::mem::take(&mut self.key_text);
+        key.clear();
+        if let Balancer::Hash { key: template, .. } = &self.config.http.upstreams[group.index()].balancer {
+            let facts = self.facts(active.client);
+            vars::evaluate(template, &mut active.exchange, self.program, &self.context(&facts), &mut key);
+        }
+        let query = PickQuery {
+            hash_key: &key,
+            client: active.exchange.connection.remote.map(|remote| remote.ip()),
+            now_ms: self.clock.mono_ms,
+        };
+        let picked = self.groups.pick(group, &query, &mut active.exchange.machine.tried);
+        self.key_text = key;
+        picked
+    }
+
+    /// Takes an idle connection into use.
+    fn reuse(&mut self, active: &mut Active, handle: u64, peer: PeerId) -> Input {
+        let key = crate::token::parse(handle).map(|(_, key)| key);
+        let Some((key, upstream)) = key.and_then(|key| self.upstreams.at(key).map(|upstream| (key, upstream))) else {
+            debug_assert!(false, "the pool named a connection that is gone");
+            self.groups.finished(peer, Outcome::NotCounted, self.clock.mono_ms);
+            return Input::UpstreamFailed(Failure::new(Phase::Connect, Cause::StaleConnection));
+        };
+        upstream.phase = UpstreamPhase::Busy;
+        upstream.active = Some(active.key);
+        upstream.peer = Some(peer);
+        upstream.booked = true;
+        upstream.ticket = None;
+        upstream.requests += 1;
+        active.upstream = Some(key);
+        self.counters.increment(Counter::UpstreamReuses);
+        self.counters.decrement(Counter::UpstreamConnectionsIdle);
+        Input::Connected { reused: true }
+    }
+
+    fn connect(&mut self, active: &mut Active, address: &PeerAddress, peer: Option<PeerId>) -> Option<Input> {
+        if self.connections() >= self.connections_max() && !self.close_an_idle_one() {
+            self.finish_peer(peer, Outcome::NotCounted);
+            return Some(Input::UpstreamFailed(Failure::new(Phase::Connect, Cause::Overload)));
+        }
+        let bind = match self.bind_address(active) {
+            Ok(bind) => bind,
+            Err(failure) => {
+                self.finish_peer(peer, Outcome::NotCounted);
+                return Some(Input::UpstreamFailed(failure));
+            }
+        };
+        let target = match address {
+            PeerAddress::Inet(address) => kp_sys::socket::Target::Inet(*address),
+            PeerAddress::Unix(path) => kp_sys::socket::Target::Unix(path),
+        };
+        self.counters.increment(Counter::UpstreamConnects);
+        let fd = match kp_sys::socket::connect(target, bind) {
+            Ok(fd) => fd,
+            Err(error) => {
+                self.finish_peer(peer, Outcome::Failed);
+                self.counters.increment(Counter::UpstreamConnectFailures);
+                return Some(Input::UpstreamFailed(Failure::new(Phase::Connect, Cause::ConnectFailed(error.raw_os_error().unwrap_or(0)))));
+            }
+        };
+        let proxy = &self.location(active.exchange.location).proxy;
+        if proxy.socket_keepalive {
+            let on = kp_sys::socket::Keepalive { enabled: true, ..kp_sys::socket::Keepalive::default() };
+            // Not on unix sockets.
+            let _ = kp_sys::socket::set_keepalive_on(&fd, &on);
+        }
+        let upstream = Upstream {
+            transport: Transport::new(fd, false),
+            timer: self.wheel.create(0),
+            phase: UpstreamPhase::Connecting,
+            active: Some(active.key),
+            input: Vec::new(),
+            peer,
+            booked: peer.is_some(),
+            ticket: None,
+            requests: 1,
+            opened_ms: self.clock.mono_ms,
+        };
+        let key = self.upstreams.insert(upstream);
+        let token = key.token(Kind::Upstream);
+        self.wheel.name(self.upstreams.at(key)?.timer, token);
+        active.upstream = Some(key);
+        self.counters.increment(Counter::UpstreamConnectionsActive);
+        if let Some(upstream) = self.upstreams.peek(key)
+            && let Err(error) = self.register(&upstream.transport.fd, token)
+        {
+            return Some(Input::UpstreamFailed(Failure::new(Phase::Connect, Cause::ConnectFailed(error.raw_os_error().unwrap_or(0)))));
+        }
+        None
+    }
+
+    /// `proxy_bind`: the local address to connect from.
+    fn bind_address(&mut self, active: &mut Active) -> Result<Option<SocketAddr>, Failure> {
+        let Some(template) = &self.location(active.exchange.location).proxy.bind else { return Ok(None) };
+        let mut text = Vec::new();
+        let facts = self.facts(active.client);
+        vars::evaluate(template, &mut active.exchange, self.program, &self.context(&facts), &mut text);
+        if text.is_empty() {
+            return Ok(None);
+        }
+        let text = String::from_utf8_lossy(&text);
+        let address = text.parse::<SocketAddr>().or_else(|_| text.trim_matches(['[', ']']).parse().map(|ip| SocketAddr::new(ip, 0)));
+        match address {
+            Ok(address) => Ok(Some(address)),
+            Err(_) => {
+                self.log_exchange(active, Level::Error, &format!("invalid local address \"{text}\""));
+                Err(Failure::new(Phase::Connect, Cause::Internal))
+            }
+        }
+    }
+
+    /// Books the end of an attempt at the peer of an upstream connection that never came to be.
+    fn finish_peer(&mut self, peer: Option<PeerId>, outcome: Outcome) {
+        if let Some(peer) = peer {
+            self.groups.finished(peer, outcome, self.clock.mono_ms);
+        }
+    }
+
+    /// The exchange is done with its upstream connection, whatever state that is in.
+    pub(crate) fn drop_upstream(&mut self, active: &mut Active) {
+        let Some(key) = active.upstream.take() else { return };
+        self.end_booking(active, key);
+        self.close_upstream(key);
+    }
+
+    /// Ends the attempt at the peer with what the machine says about it.
+    fn end_booking(&mut self, active: &mut Active, key: Key) {
+        let outcome = active.exchange.machine.outcome.take().unwrap_or(Outcome::Ok);
+        let Some(upstream) = self.upstreams.at(key) else { return };
+        if !std::mem::take(&mut upstream.booked) {
+            return;
+        }
+        let Some(peer) = upstream.peer else { return };
+        if std::mem::take(&mut active.exchange.machine.forgive) {
+            active.exchange.machine.tried.forgive(peer);
+        }
+        if self.groups.finished(peer, outcome, self.clock.mono_ms) {
+            self.counters.increment(Counter::UpstreamPeersDisabled);
+            self.log_exchange(active, Level::Warn, "upstream server temporarily disabled");
+        }
+    }
+
+    /// The response is whole: the connection goes to the pool if nothing speaks against it.
+    pub(crate) fn release_upstream(&mut self, active: &mut Active) {
+        let now_ms = self.clock.mono_ms;
+        let reusable = self.reusable(active);
+        let Some(key) = active.upstream.take() else { return };
+        self.end_booking(active, key);
+        let Some(upstream) = self.upstreams.at(key) else { return };
+        let Some(peer) = upstream.peer.filter(|_| reusable) else { return self.close_upstream(key) };
+        let idle = Idle {
+            peer,
+            location: active.exchange.location,
+            handle: key.token(Kind::Upstream),
+            requests: upstream.requests,
+            opened_ms: upstream.opened_ms,
+            keep_alive_timeout_s: active.exchange.response.upstream.as_ref().and_then(|head| head.keep_alive_timeout_s),
+        };
+        match self.pool.put(&idle, now_ms) {
+            Put::Kept { ticket, deadline_ms, evicted } => {
+                upstream.phase = UpstreamPhase::Idle;
+                upstream.active = None;
+                upstream.ticket = Some(ticket);
+                self.buffers.give(&mut upstream.input);
+                self.wheel.arm(upstream.timer, deadline_ms);
+                self.counters.increment(Counter::UpstreamConnectionsIdle);
+                if let Some((_, evicted)) = evicted.and_then(crate::token::parse) {
+                    self.counters.decrement(Counter::UpstreamConnectionsIdle);
+                    self.close_upstream(evicted);
+                }
+            }
+            Put::Refused => self.close_upstream(key),
+        }
+    }
+
+    /// Whether nothing of this request or its answer can still be on the connection.
+    fn reusable(&self, active: &Active) -> bool {
+        let Some(upstream) = active.upstream.and_then(|key| self.upstreams.peek(key)) else { return false };
+        let request_sent = active.request.stage == RequestStage::Done && active.to_upstream.is_empty();
+        active.exchange.response.upstream.as_ref().is_some_and(|head| head.persistent)
+            && !active.exchange.machine.upstream_close
+            && active.exchange.machine.failure.is_none()
+            && request_sent
+            && active.response.write_broken.is_none()
+            && matches!(active.response.stage, ResponseStage::Complete)
+            && upstream.input.is_empty()
+            && !upstream.transport.ending
+            && !upstream.transport.errored
+            && self.drain.is_none()
+    }
+
+    /// An event on, or the end of the time of, a connection that no exchange uses: whatever it is, it ends here. Bytes
+    /// that came unasked reach nobody.
+    pub(crate) fn end_idle_upstream(&mut self, key: Key) {
+        let idle = self.upstreams.peek(key).filter(|upstream| upstream.phase == UpstreamPhase::Idle);
+        if let Some((peer, ticket)) = idle.and_then(|upstream| upstream.peer.zip(upstream.ticket)) {
+            self.pool.remove(peer, ticket, key.token(Kind::Upstream));
+            self.counters.decrement(Counter::UpstreamConnectionsIdle);
+            self.close_upstream(key);
+        }
+    }
+
+    pub(crate) fn close_upstream(&mut self, key: Key) {
+        let Some(mut upstream) = self.upstreams.remove(key) else { return };
+        self.buffers.give(&mut upstream.input);
+        self.wheel.free(upstream.timer);
+        self.counters.decrement(Counter::UpstreamConnectionsActive);
+    }
+
+    /// Closes every pooled connection, when draining begins.
+    pub(crate) fn close_idle_upstreams(&mut self) {
+        for handle in self.pool.drain() {
+            if let Some((_, key)) = crate::token::parse(handle) {
+                self.counters.decrement(Counter::UpstreamConnectionsIdle);
+                self.close_upstream(key);
+            }
+        }
+    }
+}
+
+/// `$upstream_addr` of an address that belongs to no group.
+fn address_text(address: &PeerAddress) -> String {
+    match address {
+        PeerAddress::Inet(address) => address.to_string(),
+        PeerAddress::Unix(path) => format!("unix:{}", path.display()),
+    }
+}
