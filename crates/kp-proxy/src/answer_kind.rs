@@ -89,11 +89,19 @@ pub fn fault_text(fault: &Fault, config: &kp_config::Config) -> String {
         Fault::NoNamedLocation => "could not find named location".to_owned(),
         Fault::EmptyUri => "the rewritten URI has a zero length".to_owned(),
         Fault::RegexLimit(regex) => {
-            let pattern = config.http.regexes.get(regex.index()).map_or("", |source| source.pattern.as_str());
+            let pattern = config
+                .http
+                .regexes
+                .get(regex.index())
+                .map_or("", |source| source.pattern.as_str());
             format!("the regular expression \"{pattern}\" took too many steps")
         }
         Fault::VariableCycle(variable) => {
-            let name = config.http.user_variables.get(variable.index()).map_or("", String::as_str);
+            let name = config
+                .http
+                .user_variables
+                .get(variable.index())
+                .map_or("", String::as_str);
             format!("cycle while evaluating variable \"{name}\"")
         }
     }

@@ -67,7 +67,14 @@ pub enum Action {
 impl Action {
     /// Whether the upstream connection goes on being used.
     pub fn continues_upstream(&self) -> bool {
-        matches!(self, Self::SendHead | Self::ForwardInterim | Self::AwaitHead | Self::ForwardHead | Self::Tunnel)
+        matches!(
+            self,
+            Self::SendHead
+                | Self::ForwardInterim
+                | Self::AwaitHead
+                | Self::ForwardHead
+                | Self::Tunnel
+        )
     }
 }
 

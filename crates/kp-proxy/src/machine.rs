@@ -87,7 +87,10 @@ impl Machine {
     pub(crate) fn reset(&mut self) {
         let mut tried = std::mem::take(&mut self.tried);
         tried.clear();
-        *self = Self { tried, ..Self::default() };
+        *self = Self {
+            tried,
+            ..Self::default()
+        };
     }
 
     /// A byte of a streamed body went out.

@@ -18,8 +18,8 @@ use crate::io::{Action, FileError, FileFacts, FileQuery, Input};
 use crate::machine::{BodyState, Phase};
 use crate::target::resolve_target;
 use crate::{
-    Answer, Attempt, Context, ErrorAction, directory_redirect, Exchange, Failure, Fault, Program, Routed, begin, forwarding, internal_redirect,
-    named_location, response_head, vars,
+    Answer, Attempt, Context, ErrorAction, Exchange, Failure, Fault, Program, Routed, begin,
+    directory_redirect, forwarding, internal_redirect, named_location, response_head, vars,
 };
 use kp_config::model::{Handler, Location, ProxyHttpVersion, RequestBuffering, UpstreamId};
 use kp_config::template::{Builtin, Variable};
@@ -35,53 +35,86 @@ impl Exchange {
         let phase = self.machine.phase;
         match (phase, input) {
             (Phase::New, Input::Head) => self.on_head(program, context),
-            (Phase::New, Input::HeadFailed(failure)) => self.on_head_failed(failure, program, context),
+            (Phase::New, Input::HeadFailed(failure)) => {
+                self.on_head_failed(failure, program, context)
+            }
             (Phase::Collect, Input::Collected) => self.on_collected(),
             (Phase::Connect, Input::Connected { reused }) => self.on_connected(reused, context),
-            (Phase::Connect | Phase::AwaitHead, Input::UpstreamFailed(failure)) => self.on_upstream_failed(failure, program, context),
+            (Phase::Connect | Phase::AwaitHead, Input::UpstreamFailed(failure)) => {
+                self.on_upstream_failed(failure, program, context)
+            }
             (Phase::AwaitHead, Input::ResponseHead) => self.on_response_head(program, context),
             (Phase::File, Input::FileOpened(file)) => self.on_file(file, program, context),
-            (Phase::File, Input::FileFailed(error)) => self.on_file_failed(&error, program, context),
-            (Phase::Relay | Phase::Tunnel | Phase::Answer, Input::UpstreamFailed(failure) | Input::ClientFailed(failure)) => {
-                self.truncate(failure, context)
+            (Phase::File, Input::FileFailed(error)) => {
+                self.on_file_failed(&error, program, context)
             }
+            (
+                Phase::Relay | Phase::Tunnel | Phase::Answer,
+                Input::UpstreamFailed(failure) | Input::ClientFailed(failure),
+            ) => self.truncate(failure, context),
             (_, Input::ClientFailed(failure)) => self.fail(failure, program, context),
             (_, Input::ClientGone) => self.client_gone(context),
             (phase, input) => {
                 debug_assert!(false, "{input:?} in {phase:?}");
-                self.truncate(Failure::new(failure::Phase::Route, Cause::Internal), context)
+                self.truncate(
+                    Failure::new(failure::Phase::Route, Cause::Internal),
+                    context,
+                )
             }
         }
     }
 
     /// Books the beginning of an attempt: at a peer, or at a group without a live one.
     pub fn begin_attempt(&mut self, upstream: UpstreamId, address: &str, now_ms: u64) {
-        let after_redirect = std::mem::take(&mut self.machine.redirected) && !self.attempts.is_empty();
+        let after_redirect =
+            std::mem::take(&mut self.machine.redirected) && !self.attempts.is_empty();
         self.machine.tries += 1;
         if self.machine.tries == 1 {
             self.machine.first_attempt_ms = now_ms;
         }
-        let attempt = Attempt { upstream, address: address.to_owned(), after_redirect, started_ms: now_ms, ..Attempt::default() };
+        let attempt = Attempt {
+            upstream,
+            address: address.to_owned(),
+            after_redirect,
+            started_ms: now_ms,
+            ..Attempt::default()
+        };
         self.attempts.push(attempt);
     }
 
     /// Completes the last attempt's times.
     pub fn end_attempt(&mut self, context: &Context<'_>) {
         if let Some(attempt) = self.attempts.last_mut() {
-            attempt.response_ms.get_or_insert(elapsed(attempt.started_ms, context));
+            attempt
+                .response_ms
+                .get_or_insert(elapsed(attempt.started_ms, context));
         }
     }
 
     fn on_head(&mut self, program: &Program, context: &Context<'_>) -> Action {
         if begin(self, program, context).is_err() {
-            return self.fail(Failure::new(failure::Phase::RequestHead, Cause::BadRequest), program, context);
+            return self.fail(
+                Failure::new(failure::Phase::RequestHead, Cause::BadRequest),
+                program,
+                context,
+            );
         }
         self.route(program, context)
     }
 
     /// A head that was refused is answered by the default server of its listener.
-    fn on_head_failed(&mut self, failure: Failure, program: &Program, context: &Context<'_>) -> Action {
-        if let Some(listener) = context.config.http.listeners.get(self.connection.listener.index()) {
+    fn on_head_failed(
+        &mut self,
+        failure: Failure,
+        program: &Program,
+        context: &Context<'_>,
+    ) -> Action {
+        if let Some(listener) = context
+            .config
+            .http
+            .listeners
+            .get(self.connection.listener.index())
+        {
             self.server = listener.default_server;
             self.location = context.config.http.servers[self.server.index()].root;
         }
@@ -120,7 +153,11 @@ impl Exchange {
 
     fn proxy(&mut self, location: &Location, program: &Program, context: &Context<'_>) -> Action {
         if forwarding::is_loop(self, context) {
-            return self.fail(Failure::new(failure::Phase::Route, Cause::Loop), program, context);
+            return self.fail(
+                Failure::new(failure::Phase::Route, Cause::Loop),
+                program,
+                context,
+            );
         }
         match resolve_target(self, program, context) {
             Ok(target) => self.machine.target = Some(target),
@@ -142,7 +179,9 @@ impl Exchange {
         match (self.request.head.framing, location.proxy.request_buffering) {
             (Framing::None | Framing::UntilClose | Framing::Length(0), _) => false,
             (_, RequestBuffering::On) => true,
-            (Framing::Length(length), RequestBuffering::Auto) => asked_for || length <= location.client_body_buffer_size as u64,
+            (Framing::Length(length), RequestBuffering::Auto) => {
+                asked_for || length <= location.client_body_buffer_size as u64
+            }
             // An HTTP/1.0 upstream needs a length, which a chunked body has only at its end.
             (Framing::Chunked, _) => http10 || asked_for,
             (Framing::Length(_), RequestBuffering::Off) => asked_for,
@@ -175,7 +214,12 @@ impl Exchange {
     }
 
     /// A failed attempt: the next peer, or an answer.
-    fn on_upstream_failed(&mut self, failure: Failure, program: &Program, context: &Context<'_>) -> Action {
+    fn on_upstream_failed(
+        &mut self,
+        failure: Failure,
+        program: &Program,
+        context: &Context<'_>,
+    ) -> Action {
         if let Some(attempt) = self.attempts.last_mut() {
             attempt.status = failure.status();
         }
@@ -192,14 +236,24 @@ impl Exchange {
         let proxy = &context.config.http.locations[self.location.index()].proxy;
         let allowed = retry::tries(self.machine.peers, proxy.next_upstream_tries);
         let situation = retry::Situation {
-            non_idempotent: matches!(self.request.head.method, Method::Post | Method::Lock | Method::Patch),
+            non_idempotent: matches!(
+                self.request.head.method,
+                Method::Post | Method::Lock | Method::Patch
+            ),
             request_sent: self.machine.request_sent,
             replayable: self.machine.body != BodyState::Consumed,
             tries_left: allowed.saturating_sub(self.machine.tries),
-            elapsed: std::time::Duration::from_millis(context.now.mono_ms.saturating_sub(self.machine.first_attempt_ms)),
+            elapsed: std::time::Duration::from_millis(
+                context
+                    .now
+                    .mono_ms
+                    .saturating_sub(self.machine.first_attempt_ms),
+            ),
             timeout: proxy.next_upstream_timeout,
         };
-        let retried = failure.retry().is_some_and(|kind| retry::may_retry(kind, &proxy.next_upstream, &situation));
+        let retried = failure
+            .retry()
+            .is_some_and(|kind| retry::may_retry(kind, &proxy.next_upstream, &situation));
         self.machine.outcome = Some(failure.peer_mark(retried));
         if retried && failure.cause == Cause::StaleConnection {
             // The peer did nothing wrong: it may be asked again, and the attempt was free.
@@ -217,7 +271,11 @@ impl Exchange {
     }
 
     fn on_response_head(&mut self, program: &Program, context: &Context<'_>) -> Action {
-        let status = self.response.upstream.as_ref().map_or(0, |head| head.status);
+        let status = self
+            .response
+            .upstream
+            .as_ref()
+            .map_or(0, |head| head.status);
         if (100..200).contains(&status) {
             return self.on_interim(status, program, context);
         }
@@ -229,7 +287,10 @@ impl Exchange {
             return self.acquire_next();
         }
         let location = &context.config.http.locations[self.location.index()];
-        if let Some(uri) = response_head::directives(self, program).accel_redirect.map(<[u8]>::to_vec) {
+        if let Some(uri) = response_head::directives(self, program)
+            .accel_redirect
+            .map(<[u8]>::to_vec)
+        {
             return self.accel_redirect(&uri, program, context);
         }
         if location.proxy.intercept_errors && status >= 300 {
@@ -271,7 +332,11 @@ impl Exchange {
             return self.on_upstream_failed(invalid, program, context);
         }
         // RFC 9110 §15.2: 1xx never goes to an HTTP/1.0 client. kp answers Expect itself, so a 100 stops here.
-        if status == 103 && self.request.head.version == Version::Http11 { Action::ForwardInterim } else { Action::AwaitHead }
+        if status == 103 && self.request.head.version == Version::Http11 {
+            Action::ForwardInterim
+        } else {
+            Action::AwaitHead
+        }
     }
 
     /// `X-Accel-Redirect`: another URI or named location of this server answers.
@@ -282,7 +347,12 @@ impl Exchange {
             named_location(self, context, uri)
         } else {
             let at = uri.iter().position(|byte| *byte == b'?');
-            let (path, args) = at.map_or((uri, &[][..]), |at| (uri.get(..at).unwrap_or_default(), uri.get(at + 1..).unwrap_or_default()));
+            let (path, args) = at.map_or((uri, &[][..]), |at| {
+                (
+                    uri.get(..at).unwrap_or_default(),
+                    uri.get(at + 1..).unwrap_or_default(),
+                )
+            });
             let mut decoded = Vec::new();
             kp_http::target::unescape_uri(&mut decoded, path, kp_http::target::Unescape::All);
             if self.request.head.method != Method::Head {
@@ -293,20 +363,42 @@ impl Exchange {
         self.after_redirect(moved, program, context)
     }
 
-    fn after_redirect(&mut self, moved: Result<(), Fault>, program: &Program, context: &Context<'_>) -> Action {
+    fn after_redirect(
+        &mut self,
+        moved: Result<(), Fault>,
+        program: &Program,
+        context: &Context<'_>,
+    ) -> Action {
         match moved {
             Ok(()) => self.route_again(program, context),
-            Err(_) => self.respond(Answer { interceptable: false, ..Answer::status(500) }),
+            Err(_) => self.respond(Answer {
+                interceptable: false,
+                ..Answer::status(500)
+            }),
         }
     }
 
-    fn open_file(&mut self, location: &Location, program: &Program, context: &Context<'_>) -> Action {
-        let method = self.request.method.map_or(self.request.head.method, |_| Method::Get);
+    fn open_file(
+        &mut self,
+        location: &Location,
+        program: &Program,
+        context: &Context<'_>,
+    ) -> Action {
+        let method = self
+            .request
+            .method
+            .map_or(self.request.head.method, |_| Method::Get);
         if !matches!(method, Method::Get | Method::Head) {
             return self.answer(Answer::status(405), program, context);
         }
         let mut path = Vec::new();
-        vars::variable(&Variable::Builtin(Builtin::RequestFilename), self, program, context, &mut path);
+        vars::variable(
+            &Variable::Builtin(Builtin::RequestFilename),
+            self,
+            program,
+            context,
+            &mut path,
+        );
         let mut index = Vec::new();
         if self.request.uri.last() == Some(&b'/') {
             for template in &location.index {
@@ -322,7 +414,11 @@ impl Exchange {
     fn on_file(&mut self, file: FileFacts, program: &Program, context: &Context<'_>) -> Action {
         // nginx serves an index by an internal redirect, so that the index file's own location decides about it.
         if let Some(name) = &file.index {
-            let mut uri = if name.first() == Some(&b'/') { Vec::new() } else { self.request.uri.clone() };
+            let mut uri = if name.first() == Some(&b'/') {
+                Vec::new()
+            } else {
+                self.request.uri.clone()
+            };
             uri.extend_from_slice(name);
             let args = self.request.args.clone();
             let moved = internal_redirect(self, context, &uri, &args);
@@ -332,7 +428,12 @@ impl Exchange {
         Action::SendFile(file)
     }
 
-    fn on_file_failed(&mut self, error: &FileError, program: &Program, context: &Context<'_>) -> Action {
+    fn on_file_failed(
+        &mut self,
+        error: &FileError,
+        program: &Program,
+        context: &Context<'_>,
+    ) -> Action {
         let answer = match error {
             FileError::NotFound(_) => Answer::status(404),
             FileError::Forbidden(_) => Answer::status(403),

@@ -48,7 +48,13 @@ pub(crate) struct Deadlines {
 }
 
 impl Deadlines {
-    pub(crate) const NONE: Self = Self { client_read: NEVER, client_write: NEVER, upstream_read: NEVER, upstream_write: NEVER, discard: NEVER };
+    pub(crate) const NONE: Self = Self {
+        client_read: NEVER,
+        client_write: NEVER,
+        upstream_read: NEVER,
+        upstream_write: NEVER,
+        discard: NEVER,
+    };
 }
 
 /// What becomes of the request body.
@@ -156,7 +162,10 @@ impl Active {
     pub(crate) fn new(client: Key) -> Self {
         Self {
             exchange: Exchange::default(),
-            key: Key { index: 0, generation: 0 },
+            key: Key {
+                index: 0,
+                generation: 0,
+            },
             client,
             upstream: None,
             queued: false,

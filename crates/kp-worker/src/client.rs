@@ -8,9 +8,9 @@ use crate::token::{Key, Kind};
 use crate::transport::{Received, Transport};
 use crate::wheel::TimerId;
 use kp_config::model::{LingeringClose, Location};
-use kp_proxy::{Cause, Failure, Phase};
 use kp_proxy::Input;
-use kp_shm::counters::Counter;
+use kp_proxy::{Cause, Failure, Phase};
+use kp_shm::Counter;
 use std::net::SocketAddr;
 
 /// What a client connection is doing.
@@ -59,7 +59,9 @@ const HEAD_READ_MIN: usize = 4 * 1024;
 impl Worker {
     /// Goes on with a client that has no exchange in progress.
     pub(crate) fn serve_client(&mut self, key: Key) {
-        let Some(client) = self.clients.at(key) else { return };
+        let Some(client) = self.clients.at(key) else {
+            return;
+        };
         client.queued = false;
         match client.phase {
             ClientPhase::Head => self.read_head(key),
@@ -74,7 +76,10 @@ impl Worker {
 
     /// Reads until a head is complete, then starts its exchange.
     fn read_head(&mut self, key: Key) {
-        let mut fresh = self.clients.peek(key).is_some_and(|client| !client.input.is_empty());
+        let mut fresh = self
+            .clients
+            .peek(key)
+            .is_some_and(|client| !client.input.is_empty());
         loop {
             if fresh {
                 match self.parse_head(key) {
@@ -82,9 +87,15 @@ impl Worker {
                     HeadProgress::Started | HeadProgress::Gone => return,
                 }
             }
-            let Some(client) = self.clients.at(key) else { return };
+            let Some(client) = self.clients.at(key) else {
+                return;
+            };
             self.buffers.fill(&mut client.input);
-            let room = client.input.capacity().saturating_sub(client.input.len()).max(HEAD_READ_MIN);
+            let room = client
+                .input
+                .capacity()
+                .saturating_sub(client.input.len())
+                .max(HEAD_READ_MIN);
             match client.transport.receive(&mut client.input, room) {
                 Received::Bytes(count) => {
                     self.counters.add(Counter::ClientBytesIn, count as u64);
@@ -103,25 +114,40 @@ impl Worker {
 
     /// Parks a client whose head is not complete.
     fn await_head(&mut self, key: Key) {
-        let Some(client) = self.clients.at(key) else { return };
+        let Some(client) = self.clients.at(key) else {
+            return;
+        };
         if client.input.is_empty() {
             self.buffers.give(&mut client.input);
         }
         let (timer, deadline_ms) = (client.timer, client.deadline_ms);
-        if deadline_ms == NEVER { self.wheel.disarm(timer) } else { self.wheel.arm(timer, deadline_ms) }
+        if deadline_ms == NEVER {
+            self.wheel.disarm(timer)
+        } else {
+            self.wheel.arm(timer, deadline_ms)
+        }
     }
 
     fn parse_head(&mut self, key: Key) -> HeadProgress {
-        let Some(client) = self.clients.at(key) else { return HeadProgress::Gone };
+        let Some(client) = self.clients.at(key) else {
+            return HeadProgress::Gone;
+        };
         let listener = usize::from(client.listener);
         if client.active.is_none() {
             self.begin_exchange(key);
         }
-        let Some(client) = self.clients.at(key) else { return HeadProgress::Gone };
-        let Some(mut active) = client.active.and_then(|active| self.exchanges.lend(active)) else { return HeadProgress::Gone };
+        let Some(client) = self.clients.at(key) else {
+            return HeadProgress::Gone;
+        };
+        let Some(mut active) = client.active.and_then(|active| self.exchanges.lend(active)) else {
+            return HeadProgress::Gone;
+        };
         let limits = &self.listeners[listener].limits;
         let before = client.input.len();
-        let result = active.reader.request(&mut client.input, &mut active.exchange.request.head, limits);
+        let result =
+            active
+                .reader
+                .request(&mut client.input, &mut active.exchange.request.head, limits);
         let input = match result {
             Ok(false) => {
                 let key = active.key;
@@ -130,7 +156,11 @@ impl Worker {
             }
             Ok(true) => {
                 active.exchange.record.request_length = (before - client.input.len()) as u64;
-                if client.overload { Input::HeadFailed(Failure::new(Phase::RequestHead, Cause::Overload)) } else { Input::Head }
+                if client.overload {
+                    Input::HeadFailed(Failure::new(Phase::RequestHead, Cause::Overload))
+                } else {
+                    Input::Head
+                }
             }
             Err(error) => {
                 active.exchange.record.request_length = before as u64;
@@ -159,17 +189,22 @@ impl Worker {
         if let Some(active) = self.exchanges.at(active_key) {
             active.key = active_key;
         }
-        let Some(client) = self.clients.at(key) else { return };
+        let Some(client) = self.clients.at(key) else {
+            return;
+        };
         client.active = Some(active_key);
         if client.requests > 0 {
             // On a kept-alive connection the head's time starts with its first byte; on a fresh one with the accept.
-            client.deadline_ms = now_ms + self.listeners[usize::from(client.listener)].head_timeout_ms;
+            client.deadline_ms =
+                now_ms + self.listeners[usize::from(client.listener)].head_timeout_ms;
         }
     }
 
     /// The head is complete (or refused): the exchange proper begins.
     fn start(&mut self, mut active: Box<Active>, input: Input) {
-        let Some(client) = self.clients.at(active.client) else { return };
+        let Some(client) = self.clients.at(active.client) else {
+            return;
+        };
         client.phase = ClientPhase::Exchange;
         client.requests += 1;
         client.deadline_ms = NEVER;
@@ -200,7 +235,9 @@ impl Worker {
         if self.spare.len() < SPARE_MAX {
             self.spare.push(active);
         }
-        let Some(client) = self.clients.at(key) else { return };
+        let Some(client) = self.clients.at(key) else {
+            return;
+        };
         client.active = None;
         if cut {
             if out == kp_http::Framing::UntilClose || location.reset_timedout_connection {
@@ -218,10 +255,16 @@ impl Worker {
     /// Waits for the next request, or goes on with the one that is already here.
     fn keep_alive(&mut self, key: Key, location: &Location) {
         let now_ms = self.clock.mono_ms;
-        let draining = self.drain.as_ref().map(|drain| drain.idle_end_ms(location, now_ms));
-        let Some(client) = self.clients.at(key) else { return };
+        let draining = self
+            .drain
+            .as_ref()
+            .map(|drain| drain.idle_end_ms(location, now_ms));
+        let Some(client) = self.clients.at(key) else {
+            return;
+        };
         client.phase = ClientPhase::Head;
-        client.deadline_ms = (now_ms + location.keepalive_timeout.as_millis() as u64).min(draining.unwrap_or(NEVER));
+        client.deadline_ms =
+            (now_ms + location.keepalive_timeout.as_millis() as u64).min(draining.unwrap_or(NEVER));
         self.wheel.arm(client.timer, client.deadline_ms);
         if !client.input.is_empty() || client.transport.readable {
             // The next request waits its turn, so that a pipelining client cannot starve the others.
@@ -232,8 +275,12 @@ impl Worker {
     /// Closes after an answer that says so.
     fn end_client(&mut self, key: Key, location: &Location, unread_body: bool) {
         let now_ms = self.clock.mono_ms;
-        let Some(client) = self.clients.at(key) else { return };
-        let unread = unread_body || !client.input.is_empty() || (client.transport.readable && !client.transport.ending);
+        let Some(client) = self.clients.at(key) else {
+            return;
+        };
+        let unread = unread_body
+            || !client.input.is_empty()
+            || (client.transport.readable && !client.transport.ending);
         let linger = match location.lingering_close {
             LingeringClose::Off => false,
             LingeringClose::On => unread,
@@ -247,20 +294,28 @@ impl Worker {
         self.buffers.give(&mut client.input);
         client.linger_end_ms = now_ms + location.lingering_time.as_millis() as u64;
         client.deadline_ms = now_ms + location.lingering_timeout.as_millis() as u64;
-        self.wheel.arm(client.timer, client.deadline_ms.min(client.linger_end_ms));
+        self.wheel
+            .arm(client.timer, client.deadline_ms.min(client.linger_end_ms));
         self.linger(key);
     }
 
     /// Drops what a closing client still sends, until it ends, falls silent or used up its time.
     fn linger(&mut self, key: Key) {
         for _ in 0..LINGER_READS {
-            let Some(client) = self.clients.at(key) else { return };
+            let Some(client) = self.clients.at(key) else {
+                return;
+            };
             self.scratch.clear();
-            match client.transport.receive(&mut self.scratch, crate::active::READ_MIN) {
+            match client
+                .transport
+                .receive(&mut self.scratch, crate::active::READ_MIN)
+            {
                 Received::Bytes(_) => {
-                    let deadline_ms = (self.clock.mono_ms + LINGER_SILENCE_MS).min(client.linger_end_ms);
+                    let deadline_ms =
+                        (self.clock.mono_ms + LINGER_SILENCE_MS).min(client.linger_end_ms);
                     client.deadline_ms = client.deadline_ms.max(deadline_ms);
-                    self.wheel.arm(client.timer, client.deadline_ms.min(client.linger_end_ms));
+                    self.wheel
+                        .arm(client.timer, client.deadline_ms.min(client.linger_end_ms));
                 }
                 Received::Nothing => return,
                 Received::End | Received::Broken(_) => return self.close_client(key),
@@ -272,7 +327,9 @@ impl Worker {
     /// A client's timer fired.
     pub(crate) fn client_timeout(&mut self, key: Key) {
         let now_ms = self.clock.mono_ms;
-        let Some(client) = self.clients.at(key) else { return };
+        let Some(client) = self.clients.at(key) else {
+            return;
+        };
         match client.phase {
             ClientPhase::Exchange => self.enqueue_client(key),
             ClientPhase::Linger => self.close_client(key),
@@ -280,11 +337,18 @@ impl Worker {
                 let (timer, deadline_ms) = (client.timer, client.deadline_ms);
                 self.wheel.arm(timer, deadline_ms);
             }
-            ClientPhase::Head => match client.active.and_then(|active| self.exchanges.lend(active)) {
+            ClientPhase::Head => match client.active.and_then(|active| self.exchanges.lend(active))
+            {
                 // Half a head: 408. Not a byte: silence, since a browser may have opened the connection in advance.
                 Some(active) => {
                     self.counters.increment(Counter::TimeoutsClientHeader);
-                    self.start(active, Input::HeadFailed(Failure::new(Phase::RequestHead, Cause::ClientHeadTimeout)));
+                    self.start(
+                        active,
+                        Input::HeadFailed(Failure::new(
+                            Phase::RequestHead,
+                            Cause::ClientHeadTimeout,
+                        )),
+                    );
                 }
                 None => self.close_client(key),
             },
@@ -293,7 +357,9 @@ impl Worker {
 
     /// Ends a client connection at once.
     pub(crate) fn close_client(&mut self, key: Key) {
-        let Some(mut client) = self.clients.remove(key) else { return };
+        let Some(mut client) = self.clients.remove(key) else {
+            return;
+        };
         self.buffers.give(&mut client.input);
         self.wheel.free(client.timer);
         self.counters.decrement(Counter::ConnectionsActive);
@@ -310,7 +376,9 @@ impl Worker {
 
     /// Puts a client into the run queue once.
     pub(crate) fn enqueue_client(&mut self, key: Key) {
-        let Some(client) = self.clients.at(key) else { return };
+        let Some(client) = self.clients.at(key) else {
+            return;
+        };
         match client.active {
             Some(active) if client.phase == ClientPhase::Exchange => self.enqueue_exchange(active),
             _ if !client.queued => {
@@ -342,7 +410,10 @@ impl Active {
         let head = &self.exchange.request.head;
         self.request.decoder = kp_http::BodyDecoder::new(head.framing);
         self.request.owes_continue = head.expect_continue;
-        if matches!(head.framing, kp_http::Framing::None | kp_http::Framing::Length(0)) {
+        if matches!(
+            head.framing,
+            kp_http::Framing::None | kp_http::Framing::Length(0)
+        ) {
             self.request.stage = RequestStage::Done;
             self.request.whole = true;
             self.request.owes_continue = false;

@@ -15,7 +15,12 @@ pub(crate) struct Clock {
 
 impl Clock {
     pub(crate) fn new() -> Self {
-        let mut clock = Self { mono_ms: 0, unix_ms: 0, second: u64::MAX, dates: Dates::default() };
+        let mut clock = Self {
+            mono_ms: 0,
+            unix_ms: 0,
+            second: u64::MAX,
+            dates: Dates::default(),
+        };
         clock.read();
         clock
     }
@@ -32,11 +37,17 @@ impl Clock {
     }
 
     pub(crate) fn now(&self) -> Now<'_> {
-        Now { mono_ms: self.mono_ms, unix_ms: self.unix_ms, dates: &self.dates }
+        Now {
+            mono_ms: self.mono_ms,
+            unix_ms: self.unix_ms,
+            dates: &self.dates,
+        }
     }
 }
 
-const MONTHS: [&str; 12] = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+const MONTHS: [&str; 12] = [
+    "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
+];
 
 /// The texts of one second, in the local time zone `offset_s` east of Greenwich.
 pub(crate) fn dates(unix_s: u64, offset_s: i32) -> Dates {
@@ -44,15 +55,31 @@ pub(crate) fn dates(unix_s: u64, offset_s: i32) -> Dates {
     let local = unix_s as i64 + i64::from(offset_s);
     let (year, month, day) = civil_date(local.div_euclid(86_400));
     let second_of_day = local.rem_euclid(86_400);
-    let (hour, minute, second) = (second_of_day / 3600, second_of_day / 60 % 60, second_of_day % 60);
+    let (hour, minute, second) = (
+        second_of_day / 3600,
+        second_of_day / 60 % 60,
+        second_of_day % 60,
+    );
     let sign = if offset_s < 0 { '-' } else { '+' };
     let (zone_hour, zone_minute) = (offset_s.abs() / 3600, offset_s.abs() / 60 % 60);
     let month_name = MONTHS.get(month as usize - 1).copied().unwrap_or("Jan");
-    let mut texts = Dates { http, ..Dates::default() };
+    let mut texts = Dates {
+        http,
+        ..Dates::default()
+    };
     // Writing to a String cannot fail.
-    let _ = write!(texts.local, "{day:02}/{month_name}/{year:04}:{hour:02}:{minute:02}:{second:02} {sign}{zone_hour:02}{zone_minute:02}");
-    let _ = write!(texts.iso8601, "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}{sign}{zone_hour:02}:{zone_minute:02}");
-    let _ = write!(texts.error_log, "{year:04}/{month:02}/{day:02} {hour:02}:{minute:02}:{second:02}");
+    let _ = write!(
+        texts.local,
+        "{day:02}/{month_name}/{year:04}:{hour:02}:{minute:02}:{second:02} {sign}{zone_hour:02}{zone_minute:02}"
+    );
+    let _ = write!(
+        texts.iso8601,
+        "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}{sign}{zone_hour:02}:{zone_minute:02}"
+    );
+    let _ = write!(
+        texts.error_log,
+        "{year:04}/{month:02}/{day:02} {hour:02}:{minute:02}:{second:02}"
+    );
     texts
 }
 
@@ -61,11 +88,16 @@ fn civil_date(days: i64) -> (i64, u32, u32) {
     let shifted = days + 719_468;
     let era = shifted.div_euclid(146_097);
     let day_of_era = shifted.rem_euclid(146_097);
-    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let year_of_era =
+        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
     let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
     let month_shifted = (5 * day_of_year + 2) / 153;
     let day = (day_of_year - (153 * month_shifted + 2) / 5 + 1) as u32;
-    let month = if month_shifted < 10 { month_shifted + 3 } else { month_shifted - 9 } as u32;
+    let month = if month_shifted < 10 {
+        month_shifted + 3
+    } else {
+        month_shifted - 9
+    } as u32;
     (year_of_era + era * 400 + i64::from(month <= 2), month, day)
 }
 
@@ -85,7 +117,10 @@ mod tests {
     #[test]
     fn zones_on_both_sides_and_the_leap_day() {
         let leap = 951_782_400; // 2000-02-29T00:00:00Z
-        assert_eq!(dates(leap, 5 * 3600 + 1800).local, "29/Feb/2000:05:30:00 +0530");
+        assert_eq!(
+            dates(leap, 5 * 3600 + 1800).local,
+            "29/Feb/2000:05:30:00 +0530"
+        );
         assert_eq!(dates(leap, -3600).local, "28/Feb/2000:23:00:00 -0100");
         assert_eq!(dates(1_709_251_199, 0).iso8601, "2024-02-29T23:59:59+00:00");
     }

@@ -4,7 +4,7 @@ use crate::active::{NEVER, ResponseStage};
 use crate::client::ClientPhase;
 use crate::reactor::Worker;
 use kp_config::model::Location;
-use kp_shm::scoreboard::State;
+use kp_shm::State;
 
 /// Grace for idle connections where no successor generation serves: they can only be closed.
 const IDLE_MS_ALONE: u64 = 1000;
@@ -24,7 +24,11 @@ impl Drain {
     /// idle, so that a connection that has been idle for long is not cut at once.
     pub(crate) fn idle_end_ms(&self, location: &Location, now_ms: u64) -> u64 {
         let grace_ms = location.keepalive_min_timeout.as_millis() as u64;
-        let grace_ms = if self.successor { grace_ms } else { grace_ms.min(IDLE_MS_ALONE) };
+        let grace_ms = if self.successor {
+            grace_ms
+        } else {
+            grace_ms.min(IDLE_MS_ALONE)
+        };
         (self.started_ms + grace_ms).max(now_ms)
     }
 }
@@ -41,16 +45,27 @@ impl Worker {
         self.accept_all();
         self.close_listeners();
         let now_ms = self.clock.mono_ms;
-        let end_ms = self.config.main.worker_shutdown_timeout.map_or(NEVER, |limit| now_ms + limit.as_millis() as u64);
-        let drain = Drain { started_ms: now_ms, successor: self.successor, end_ms };
+        let end_ms = self
+            .config
+            .main
+            .worker_shutdown_timeout
+            .map_or(NEVER, |limit| now_ms + limit.as_millis() as u64);
+        let drain = Drain {
+            started_ms: now_ms,
+            successor: self.successor,
+            end_ms,
+        };
         self.drain = Some(drain);
         self.close_idle_upstreams();
         for key in self.clients.keys() {
-            let Some(client) = self.clients.at(key) else { continue };
+            let Some(client) = self.clients.at(key) else {
+                continue;
+            };
             if client.phase != ClientPhase::Head || client.active.is_some() {
                 continue;
             }
-            let location = self.location(self.listeners[usize::from(client.listener)].root);
+            let root = self.listeners[usize::from(client.listener)].root;
+            let location = &self.config.http.locations[root.index()];
             client.deadline_ms = client.deadline_ms.min(drain.idle_end_ms(location, now_ms));
             self.wheel.arm(client.timer, client.deadline_ms);
         }
@@ -58,7 +73,9 @@ impl Worker {
 
     /// Whether a drain has nothing left to wait for.
     pub(crate) fn is_drained(&mut self) -> bool {
-        let Some(drain) = self.drain else { return false };
+        let Some(drain) = self.drain else {
+            return false;
+        };
         if self.clients.len() == 0 {
             return true;
         }

@@ -1,13 +1,12 @@
 //! Drives an exchange: lets bytes move, tells the machine what happened, performs what it asks for.
 
 use crate::active::{Active, Collected, Deadlines, NEVER, RequestStage, ResponseStage, Tunnel};
-use crate::client::ClientPhase;
 use crate::reactor::Worker;
 use crate::token::{Key, Kind};
 use crate::upstream::UpstreamPhase;
 use kp_http::{BodyDecoder, Framing};
 use kp_proxy::{Action, After, Answer, Answered, BodyPlan, Cause, Failure, Input, Phase};
-use kp_shm::counters::Counter;
+use kp_shm::Counter;
 
 /// Rounds per visit: one busy exchange cannot starve the loop.
 const ROUNDS_MAX: u32 = 16;
@@ -131,29 +130,46 @@ impl Worker {
         active
             .upstream
             .and_then(|key| self.upstreams.peek(key))
-            .is_some_and(|upstream| upstream.phase == UpstreamPhase::Busy && upstream.transport.writable)
+            .is_some_and(|upstream| {
+                upstream.phase == UpstreamPhase::Busy && upstream.transport.writable
+            })
     }
 
     fn client_broken(&self, active: &Active) -> bool {
-        self.clients.peek(active.client).is_some_and(|client| client.transport.errored)
+        self.clients
+            .peek(active.client)
+            .is_some_and(|client| client.transport.errored)
     }
 
     /// The client ended its connection although its answer is not there yet. nginx takes a half-closed client for gone,
     /// and so does kp; `proxy_ignore_client_abort` lets the upstream finish.
     fn client_gone(&mut self, active: &Active) -> Option<Input> {
         let client = self.clients.peek(active.client)?;
-        if !client.transport.ending || active.upstream.is_none() || matches!(active.response.stage, ResponseStage::Tunnel(_)) {
+        if !client.transport.ending
+            || active.upstream.is_none()
+            || matches!(active.response.stage, ResponseStage::Tunnel(_))
+        {
             return None;
         }
         let body_pending = !active.request.whole && active.request.stage != RequestStage::Unread;
-        let ignore = self.location(active.exchange.location).proxy.ignore_client_abort && !client.transport.errored;
-        if body_pending || ignore { None } else { Some(Input::ClientGone) }
+        let ignore = self
+            .location(active.exchange.location)
+            .proxy
+            .ignore_client_abort
+            && !client.transport.errored;
+        if body_pending || ignore {
+            None
+        } else {
+            Some(Input::ClientGone)
+        }
     }
 
     /// Whether a connect under way came to an end.
     fn connected(&mut self, active: &Active) -> Option<Input> {
         let upstream = self.upstreams.at(active.upstream?)?;
-        if upstream.phase != UpstreamPhase::Connecting || !upstream.transport.writable && !upstream.transport.errored {
+        if upstream.phase != UpstreamPhase::Connecting
+            || !upstream.transport.writable && !upstream.transport.errored
+        {
             return None;
         }
         if upstream.transport.errored || upstream.transport.ending {
@@ -163,7 +179,10 @@ impl Worker {
             };
             if let Some(errno) = errno {
                 self.counters.increment(Counter::UpstreamConnectFailures);
-                return Some(Input::UpstreamFailed(Failure::new(Phase::Connect, Cause::ConnectFailed(errno))));
+                return Some(Input::UpstreamFailed(Failure::new(
+                    Phase::Connect,
+                    Cause::ConnectFailed(errno),
+                )));
             }
             upstream.transport.errored = false;
         }
@@ -221,7 +240,10 @@ impl Worker {
 
     /// `100 Continue`, if the client waits for it and sent nothing of its body yet (RFC 9110 §10.1.1).
     fn send_continue(&mut self, active: &mut Active) {
-        let sent_already = self.clients.peek(active.client).is_none_or(|client| !client.input.is_empty());
+        let sent_already = self
+            .clients
+            .peek(active.client)
+            .is_none_or(|client| !client.input.is_empty());
         if std::mem::take(&mut active.request.owes_continue) && !sent_already {
             self.append_client(active, &[b"HTTP/1.1 100 Continue\r\n\r\n"]);
         }
@@ -253,7 +275,13 @@ impl Worker {
         if let Some(template) = &proxy.set_body {
             let mut body = Vec::new();
             let facts = self.facts(active.client);
-            kp_proxy::vars::evaluate(template, &mut active.exchange, self.program, &self.context(&facts), &mut body);
+            kp_proxy::vars::evaluate(
+                template,
+                &mut active.exchange,
+                self.program,
+                &self.context(&facts),
+                &mut body,
+            );
             let length = body.len() as u64;
             active.request.set_body = Some(body);
             return BodyPlan::Length(length);
@@ -281,11 +309,18 @@ impl Worker {
         };
         let set = active.request.set_body.take();
         if let Some(body) = &set {
-            active.to_upstream.buffer(&mut self.buffers).extend_from_slice(body);
+            active
+                .to_upstream
+                .buffer(&mut self.buffers)
+                .extend_from_slice(body);
         }
         active.request.stage = match &active.request.collected {
             _ if set.is_some() || plan == BodyPlan::None => {
-                if active.request.whole { RequestStage::Done } else { RequestStage::Discarding }
+                if active.request.whole {
+                    RequestStage::Done
+                } else {
+                    RequestStage::Discarding
+                }
             }
             Collected::Memory(_) | Collected::File(_) => RequestStage::Replaying(0),
             Collected::None if active.request.whole => RequestStage::Done,
@@ -298,12 +333,20 @@ impl Worker {
 
     fn forward_interim(&mut self, active: &mut Active) {
         active.reader.reset();
-        let Some(head) = active.exchange.response.upstream.take() else { return };
+        let Some(head) = active.exchange.response.upstream.take() else {
+            return;
+        };
         let mut out = std::mem::take(active.to_client.buffer(&mut self.buffers));
         {
             let facts = self.facts(active.client);
             // Whether there is anything to send shows in the buffer.
-            kp_proxy::interim_head(&mut out, &head, &mut active.exchange, self.program, &self.context(&facts));
+            kp_proxy::interim_head(
+                &mut out,
+                &head,
+                &mut active.exchange,
+                self.program,
+                &self.context(&facts),
+            );
         }
         *active.to_client.buffer(&mut self.buffers) = out;
         self.push_client(active, &[]);
@@ -316,22 +359,37 @@ impl Worker {
         let before = out.len();
         let head = {
             let facts = self.facts(active.client);
-            kp_proxy::response_head(&mut out, &mut active.exchange, self.program, &self.context(&facts), persistent)
+            kp_proxy::response_head(
+                &mut out,
+                &mut active.exchange,
+                self.program,
+                &self.context(&facts),
+                persistent,
+            )
         };
         active.exchange.record.head_bytes_sent += (out.len() - before) as u64;
         *active.to_client.buffer(&mut self.buffers) = out;
         active.persistent = head.keep;
         let asked = kp_proxy::directives(&active.exchange, self.program).buffering;
-        active.exchange.machine.buffering = asked.unwrap_or(self.location(active.exchange.location).proxy.buffering);
+        active.exchange.machine.buffering =
+            asked.unwrap_or(self.location(active.exchange.location).proxy.buffering);
         active.response.out = head.framing;
-        let framing = active.exchange.response.upstream.as_ref().map_or(Framing::None, |head| head.framing);
+        let framing = active
+            .exchange
+            .response
+            .upstream
+            .as_ref()
+            .map_or(Framing::None, |head| head.framing);
         active.response.decoder = BodyDecoder::new(framing);
         active.response.stage = ResponseStage::Relaying;
         if matches!(framing, Framing::None | Framing::Length(0)) {
             self.no_body(active);
             return;
         }
-        let empty = active.upstream.and_then(|key| self.upstreams.peek(key)).is_none_or(|upstream| upstream.input.is_empty());
+        let empty = active
+            .upstream
+            .and_then(|key| self.upstreams.peek(key))
+            .is_none_or(|upstream| upstream.input.is_empty());
         if empty {
             // The head goes out at once, before any body byte.
             self.push_client(active, &[]);
@@ -354,7 +412,13 @@ impl Worker {
         let before = out.len();
         {
             let facts = self.facts(active.client);
-            kp_proxy::response_head(&mut out, &mut active.exchange, self.program, &self.context(&facts), false);
+            kp_proxy::response_head(
+                &mut out,
+                &mut active.exchange,
+                self.program,
+                &self.context(&facts),
+                false,
+            );
         }
         active.exchange.record.head_bytes_sent += (out.len() - before) as u64;
         *active.to_client.buffer(&mut self.buffers) = out;
@@ -373,7 +437,14 @@ impl Worker {
         let mut out = std::mem::take(active.to_client.buffer(&mut self.buffers));
         let sent = {
             let facts = self.facts(active.client);
-            kp_proxy::answer(&mut out, answer, &mut active.exchange, self.program, &self.context(&facts), keep)
+            kp_proxy::answer(
+                &mut out,
+                answer,
+                &mut active.exchange,
+                self.program,
+                &self.context(&facts),
+                keep,
+            )
         };
         *active.to_client.buffer(&mut self.buffers) = out;
         self.answered(active, sent);
@@ -384,7 +455,14 @@ impl Worker {
         let mut out = std::mem::take(active.to_client.buffer(&mut self.buffers));
         let sent = {
             let facts = self.facts(active.client);
-            kp_proxy::failure_answer(&mut out, failure, &mut active.exchange, self.program, &self.context(&facts), keep)
+            kp_proxy::failure_answer(
+                &mut out,
+                failure,
+                &mut active.exchange,
+                self.program,
+                &self.context(&facts),
+                keep,
+            )
         };
         *active.to_client.buffer(&mut self.buffers) = out;
         self.answered(active, sent);
@@ -434,7 +512,9 @@ impl Worker {
         if !stays {
             return false;
         }
-        let Some(client) = self.clients.peek(active.client) else { return false };
+        let Some(client) = self.clients.peek(active.client) else {
+            return false;
+        };
         // RFC 9112 §9.6: only the answer to the last request that was already received says close.
         !client.overload && (self.drain.is_none() || holds_a_head(&client.input))
     }
@@ -476,13 +556,26 @@ impl Worker {
     fn park(&mut self, active: &mut Active) {
         let now_ms = self.clock.mono_ms;
         let location = self.location(active.exchange.location);
-        let after = |duration: std::time::Duration| now_ms.saturating_add(duration.as_millis() as u64);
+        let after =
+            |duration: std::time::Duration| now_ms.saturating_add(duration.as_millis() as u64);
         let wants = self.wants(active);
         let deadlines = &mut active.deadlines;
         let tunnel = matches!(active.response.stage, ResponseStage::Tunnel(_));
-        set(&mut deadlines.client_read, wants.client_read, after(location.client_body_timeout));
-        set(&mut deadlines.client_write, wants.client_write, after(location.send_timeout));
-        set(&mut deadlines.upstream_write, wants.upstream_write, after(location.proxy.send_timeout));
+        set(
+            &mut deadlines.client_read,
+            wants.client_read,
+            after(location.client_body_timeout),
+        );
+        set(
+            &mut deadlines.client_write,
+            wants.client_write,
+            after(location.send_timeout),
+        );
+        set(
+            &mut deadlines.upstream_write,
+            wants.upstream_write,
+            after(location.proxy.send_timeout),
+        );
         let read_timeout = if tunnel {
             location.proxy.upgrade_timeout
         } else if wants.connect {
@@ -490,27 +583,47 @@ impl Worker {
         } else {
             location.proxy.read_timeout
         };
-        set(&mut deadlines.upstream_read, wants.upstream_read || wants.connect || tunnel, after(read_timeout));
-        let Deadlines { client_read, client_write, upstream_read, upstream_write, discard } = *deadlines;
+        set(
+            &mut deadlines.upstream_read,
+            wants.upstream_read || wants.connect || tunnel,
+            after(read_timeout),
+        );
+        let Deadlines {
+            client_read,
+            client_write,
+            upstream_read,
+            upstream_write,
+            discard,
+        } = *deadlines;
         if let Some(client) = self.clients.peek(active.client) {
-            arm(&mut self.wheel, client.timer, client_read.min(client_write).min(discard));
+            arm(
+                &mut self.wheel,
+                client.timer,
+                client_read.min(client_write).min(discard),
+            );
         }
         if let Some(upstream) = active.upstream.and_then(|key| self.upstreams.peek(key)) {
-            arm(&mut self.wheel, upstream.timer, upstream_read.min(upstream_write));
+            arm(
+                &mut self.wheel,
+                upstream.timer,
+                upstream_read.min(upstream_write),
+            );
         }
     }
 
     /// What an exchange waits for, derived from its state.
     fn wants(&self, active: &Active) -> Wants {
         let upstream = active.upstream.and_then(|key| self.upstreams.peek(key));
-        let connecting = upstream.is_some_and(|upstream| upstream.phase == UpstreamPhase::Connecting);
+        let connecting =
+            upstream.is_some_and(|upstream| upstream.phase == UpstreamPhase::Connecting);
         let reading_body = match active.request.stage {
             RequestStage::Collecting => !self.spilling(active),
             RequestStage::Discarding => true,
             RequestStage::Streaming => !connecting && active.to_upstream.is_empty(),
             RequestStage::Unread | RequestStage::Replaying(_) | RequestStage::Done => false,
         };
-        let request_sent = active.request.stage == RequestStage::Done && active.to_upstream.is_empty();
+        let request_sent =
+            active.request.stage == RequestStage::Done && active.to_upstream.is_empty();
         Wants {
             client_read: reading_body,
             client_write: !active.to_client.is_empty(),
@@ -528,7 +641,12 @@ impl Worker {
     fn overdue(&mut self, active: &mut Active) -> Option<Input> {
         let now_ms = self.clock.mono_ms;
         let deadlines = active.deadlines;
-        let nearest = deadlines.client_read.min(deadlines.client_write).min(deadlines.upstream_read).min(deadlines.upstream_write).min(deadlines.discard);
+        let nearest = deadlines
+            .client_read
+            .min(deadlines.client_write)
+            .min(deadlines.upstream_read)
+            .min(deadlines.upstream_write)
+            .min(deadlines.discard);
         if now_ms < nearest {
             return None;
         }
@@ -540,7 +658,10 @@ impl Worker {
         }
         if deadlines.client_write <= now_ms {
             self.counters.increment(Counter::TimeoutsClientSend);
-            return Some(Input::ClientFailed(Failure::new(Phase::SendResponse, Cause::ClientSendTimeout)));
+            return Some(Input::ClientFailed(Failure::new(
+                Phase::SendResponse,
+                Cause::ClientSendTimeout,
+            )));
         }
         if deadlines.client_read <= now_ms {
             if active.request.stage == RequestStage::Discarding {
@@ -549,18 +670,37 @@ impl Worker {
                 return None;
             }
             self.counters.increment(Counter::TimeoutsClientBody);
-            return Some(Input::ClientFailed(Failure::new(Phase::RequestBody, Cause::ClientBodyTimeout)));
+            return Some(Input::ClientFailed(Failure::new(
+                Phase::RequestBody,
+                Cause::ClientBodyTimeout,
+            )));
         }
         let (phase, cause, counter) = if matches!(active.response.stage, ResponseStage::Tunnel(_)) {
             (Phase::Tunnel, Cause::TunnelTimeout, Counter::TimeoutsTunnel)
         } else if deadlines.upstream_write <= now_ms {
-            (Phase::SendRequest, Cause::SendTimeout, Counter::TimeoutsUpstreamSend)
+            (
+                Phase::SendRequest,
+                Cause::SendTimeout,
+                Counter::TimeoutsUpstreamSend,
+            )
         } else if self.wants(active).connect {
-            (Phase::Connect, Cause::ConnectTimeout, Counter::TimeoutsUpstreamConnect)
+            (
+                Phase::Connect,
+                Cause::ConnectTimeout,
+                Counter::TimeoutsUpstreamConnect,
+            )
         } else if matches!(active.response.stage, ResponseStage::AwaitHead) {
-            (Phase::AwaitHead, Cause::UpstreamTimeout, Counter::TimeoutsUpstreamRead)
+            (
+                Phase::AwaitHead,
+                Cause::UpstreamTimeout,
+                Counter::TimeoutsUpstreamRead,
+            )
         } else {
-            (Phase::ReadBody, Cause::BodyTimeout, Counter::TimeoutsUpstreamRead)
+            (
+                Phase::ReadBody,
+                Cause::BodyTimeout,
+                Counter::TimeoutsUpstreamRead,
+            )
         };
         self.counters.increment(counter);
         Some(Input::UpstreamFailed(Failure::new(phase, cause)))
@@ -573,11 +713,6 @@ impl Worker {
         {
             self.queue.push_back(key.token(Kind::Exchange));
         }
-    }
-
-    /// Whether a client connection is in the middle of an exchange.
-    pub(crate) fn is_busy(&self, key: Key) -> bool {
-        self.clients.peek(key).is_some_and(|client| client.phase == ClientPhase::Exchange)
     }
 }
 
@@ -607,12 +742,20 @@ fn set(deadline: &mut u64, wanted: bool, then: u64) {
 }
 
 fn arm(wheel: &mut crate::wheel::Wheel, timer: crate::wheel::TimerId, deadline_ms: u64) {
-    if deadline_ms == NEVER { wheel.disarm(timer) } else { wheel.arm(timer, deadline_ms) }
+    if deadline_ms == NEVER {
+        wheel.disarm(timer)
+    } else {
+        wheel.arm(timer, deadline_ms)
+    }
 }
 
 /// Whether what went wrong lets the client connection live on.
 fn keeps(active: &Active) -> bool {
-    active.exchange.machine.failure.is_none_or(|failure| failure.after() == After::Keep)
+    active
+        .exchange
+        .machine
+        .failure
+        .is_none_or(|failure| failure.after() == After::Keep)
 }
 
 /// Whether another complete request is already here.

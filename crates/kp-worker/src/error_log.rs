@@ -42,12 +42,19 @@ impl log::Log for Facade {
 /// Makes the main context's `error_log`s the backend of `log`; `files` are duplicates of the open log files.
 pub fn install(targets: &[ErrorLog], files: Vec<OwnedFd>) {
     if let Ok(mut backend) = BACKEND.lock() {
-        *backend = Some(Backend { files, targets: targets.to_vec() });
+        *backend = Some(Backend {
+            files,
+            targets: targets.to_vec(),
+        });
     }
     // A second call finds the facade in place, which is what it wants.
     let _ = log::set_logger(&Facade);
     let debug = targets.iter().any(|target| target.level == Level::Debug);
-    log::set_max_level(if debug { log::LevelFilter::Debug } else { log::LevelFilter::Info });
+    log::set_max_level(if debug {
+        log::LevelFilter::Debug
+    } else {
+        log::LevelFilter::Info
+    });
 }
 
 /// Puts reopened files, beginning with log file number `first`, in the place of the old ones.
@@ -74,7 +81,13 @@ pub fn write_main(level: Level, connection: Option<u64>, text: &str) {
 }
 
 /// Writes a line to the given error logs.
-pub fn write(targets: &[ErrorLog], files: &[OwnedFd], level: Level, connection: Option<u64>, text: &str) {
+pub fn write(
+    targets: &[ErrorLog],
+    files: &[OwnedFd],
+    level: Level,
+    connection: Option<u64>,
+    text: &str,
+) {
     if targets.iter().any(|target| level >= target.level) {
         write_targets(targets, files, level, &line(level, connection, text));
     }
@@ -109,13 +122,22 @@ fn line(level: Level, connection: Option<u64>, text: &str) -> Vec<u8> {
     let pid = std::process::id();
     let mut out = Vec::with_capacity(text.len() + 64);
     // Writing to a Vec cannot fail.
-    let _ = write!(out, "{} [{}] {pid}#{pid}: ", dates.error_log, level_name(level));
+    let _ = write!(
+        out,
+        "{} [{}] {pid}#{pid}: ",
+        dates.error_log,
+        level_name(level)
+    );
     if let Some(connection) = connection {
         let _ = write!(out, "*{connection} ");
     }
     for piece in text.chars() {
         // One entry is one line.
-        let piece = if piece == '\n' || piece == '\r' { ' ' } else { piece };
+        let piece = if piece == '\n' || piece == '\r' {
+            ' '
+        } else {
+            piece
+        };
         let mut utf8 = [0; 4];
         out.extend_from_slice(piece.encode_utf8(&mut utf8).as_bytes());
         if out.len() >= LINE_MAX {
@@ -163,7 +185,10 @@ mod tests {
     fn a_line_is_one_line_in_nginx_form() {
         let text = String::from_utf8(line(Level::Alert, Some(17), "first\nsecond")).unwrap();
         let pid = std::process::id();
-        assert!(text.ends_with(&format!(" [alert] {pid}#{pid}: *17 first second\n")), "{text}");
+        assert!(
+            text.ends_with(&format!(" [alert] {pid}#{pid}: *17 first second\n")),
+            "{text}"
+        );
         assert_eq!(text.matches('\n').count(), 1);
         assert_eq!(text.as_bytes()[4], b'/');
         assert_eq!(&text[19..20], " ");

@@ -5,10 +5,10 @@ use crate::drive::Turn;
 use crate::jobs::{Done, Job};
 use crate::reactor::Worker;
 use kp_config::model::Level;
-use kp_proxy::{Cause, Failure, Phase};
 use kp_http::Framing;
 use kp_proxy::io::{FileError, FileFacts, FileQuery};
 use kp_proxy::{Answered, FileReply, Input};
+use kp_proxy::{Cause, Failure, Phase};
 use std::fs::File;
 use std::sync::Arc;
 
@@ -43,7 +43,9 @@ impl Worker {
                 self.log_file_error(active, &error);
                 Some(Input::FileFailed(error))
             }
-            Done::Read(result) if matches!(active.response.stage, ResponseStage::File(_)) => self.file_read(active, result),
+            Done::Read(result) if matches!(active.response.stage, ResponseStage::File(_)) => {
+                self.file_read(active, result)
+            }
             other => self.spill_done(active, other),
         }
     }
@@ -51,7 +53,9 @@ impl Worker {
     fn log_file_error(&mut self, active: &mut Active, error: &FileError) {
         match error {
             FileError::NotFound(_) if !self.location(active.exchange.location).log_not_found => {}
-            FileError::NotFound(text) | FileError::Forbidden(text) => self.log_exchange(active, Level::Error, text),
+            FileError::NotFound(text) | FileError::Forbidden(text) => {
+                self.log_exchange(active, Level::Error, text)
+            }
             FileError::Other(text) => self.log_exchange(active, Level::Crit, text),
             FileError::Directory => {}
         }
@@ -62,21 +66,40 @@ impl Worker {
         let keep = self.may_persist(active);
         let mut out = std::mem::take(active.to_client.buffer(&mut self.buffers));
         let before = out.len();
-        let about = kp_proxy::File { size: facts.length, modified_s: facts.modified_s };
+        let about = kp_proxy::File {
+            size: facts.length,
+            modified_s: facts.modified_s,
+        };
         let reply = {
             let info = self.facts(active.client);
-            kp_proxy::file_head(&mut out, &about, &mut active.exchange, self.program, &self.context(&info), keep)
+            kp_proxy::file_head(
+                &mut out,
+                &about,
+                &mut active.exchange,
+                self.program,
+                &self.context(&info),
+                keep,
+            )
         };
         let head_bytes = out.len() - before;
         *active.to_client.buffer(&mut self.buffers) = out;
         let file = active.file.take();
         match reply {
             FileReply::Done(sent) => self.answered(active, sent),
-            FileReply::Send { bytes, framing, keep } => {
+            FileReply::Send {
+                bytes,
+                framing,
+                keep,
+            } => {
                 active.response.out = framing;
                 self.answered(active, Answered { keep, head_bytes });
                 if let Some(file) = file.filter(|_| framing != Framing::None && !bytes.is_empty()) {
-                    active.response.stage = ResponseStage::File(OpenFile { file, offset: bytes.start, end: bytes.end, reading: false });
+                    active.response.stage = ResponseStage::File(OpenFile {
+                        file,
+                        offset: bytes.start,
+                        end: bytes.end,
+                        reading: false,
+                    });
                 } else {
                     self.end_response(active);
                 }
@@ -86,7 +109,9 @@ impl Worker {
 
     /// Asks for the next piece when the client took the last one.
     pub(crate) fn send_file(&mut self, active: &mut Active) -> Turn {
-        let ResponseStage::File(open) = &mut active.response.stage else { return Turn::Nothing };
+        let ResponseStage::File(open) = &mut active.response.stage else {
+            return Turn::Nothing;
+        };
         if open.reading || !active.to_client.is_empty() {
             return Turn::Nothing;
         }
@@ -96,14 +121,27 @@ impl Worker {
             return Turn::Moved;
         }
         open.reading = true;
-        let length = usize::try_from(open.end - open.offset).unwrap_or(READ_BYTES).min(READ_BYTES);
-        let job = Job::Read { file: open.file.clone(), offset: open.offset, length, buffer: Vec::new() };
+        let length = usize::try_from(open.end - open.offset)
+            .unwrap_or(READ_BYTES)
+            .min(READ_BYTES);
+        let job = Job::Read {
+            file: open.file.clone(),
+            offset: open.offset,
+            length,
+            buffer: Vec::new(),
+        };
         self.jobs.submit(active.key, job);
         Turn::Nothing
     }
 
-    fn file_read(&mut self, active: &mut Active, result: std::io::Result<Vec<u8>>) -> Option<Input> {
-        let ResponseStage::File(open) = &mut active.response.stage else { return None };
+    fn file_read(
+        &mut self,
+        active: &mut Active,
+        result: std::io::Result<Vec<u8>>,
+    ) -> Option<Input> {
+        let ResponseStage::File(open) = &mut active.response.stage else {
+            return None;
+        };
         open.reading = false;
         match result {
             Ok(bytes) if !bytes.is_empty() => {
@@ -117,12 +155,26 @@ impl Worker {
                 None
             }
             Ok(_) => {
-                self.log_exchange(active, Level::Alert, "a file became shorter while it was sent");
-                Some(Input::UpstreamFailed(Failure::new(Phase::SendResponse, Cause::Internal)))
+                self.log_exchange(
+                    active,
+                    Level::Alert,
+                    "a file became shorter while it was sent",
+                );
+                Some(Input::UpstreamFailed(Failure::new(
+                    Phase::SendResponse,
+                    Cause::Internal,
+                )))
             }
             Err(error) => {
-                self.log_exchange(active, Level::Crit, &format!("read() failed ({})", crate::jobs::errno_text(&error)));
-                Some(Input::UpstreamFailed(Failure::new(Phase::SendResponse, Cause::Internal)))
+                self.log_exchange(
+                    active,
+                    Level::Crit,
+                    &format!("read() failed ({})", crate::jobs::errno_text(&error)),
+                );
+                Some(Input::UpstreamFailed(Failure::new(
+                    Phase::SendResponse,
+                    Cause::Internal,
+                )))
             }
         }
     }

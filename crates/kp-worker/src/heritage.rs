@@ -3,8 +3,8 @@
 
 use crate::Prepared;
 use kp_config::model::ListenerId;
+use kp_shm::Row;
 use kp_shm::Shm;
-use kp_shm::scoreboard::Row;
 use std::os::fd::OwnedFd;
 
 /// What a worker is born with.
@@ -30,8 +30,8 @@ pub struct Heritage {
     pub master: Option<OwnedFd>,
     /// `$hostname`.
     pub hostname: String,
-    /// What names this group of processes in `Via`: a token, the same in all its workers and generations.
-    pub group: String,
+    /// Random bytes that all processes of this master share: they name the group in `Via`, which detects loops.
+    pub group_token: [u8; 8],
     /// The prefix that relative paths are resolved against.
     pub prefix: std::path::PathBuf,
 }

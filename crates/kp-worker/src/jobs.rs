@@ -21,11 +21,24 @@ pub(crate) enum Job {
     /// Open a file for a static answer.
     Open(FileQuery),
     /// Read `length` bytes at `offset` into `buffer`.
-    Read { file: Arc<File>, offset: u64, length: usize, buffer: Vec<u8> },
+    Read {
+        file: Arc<File>,
+        offset: u64,
+        length: usize,
+        buffer: Vec<u8>,
+    },
     /// Make a temporary file in a directory; without `keep` it has no name any more.
-    Create { directory: PathBuf, name: String, keep: bool },
+    Create {
+        directory: PathBuf,
+        name: String,
+        keep: bool,
+    },
     /// Write `data` at `offset`.
-    Write { file: Arc<File>, offset: u64, data: Vec<u8> },
+    Write {
+        file: Arc<File>,
+        offset: u64,
+        data: Vec<u8>,
+    },
 }
 
 /// What came of it.
@@ -54,7 +67,13 @@ pub(crate) struct Jobs {
 impl Jobs {
     pub(crate) fn new(waker: Arc<mio::Waker>) -> Self {
         let (sender, results) = channel();
-        Self { waker, queues: Vec::new(), next: 0, results, sender }
+        Self {
+            waker,
+            queues: Vec::new(),
+            next: 0,
+            results,
+            sender,
+        }
     }
 
     /// Hands a job to a thread; its result comes back under `key`.
@@ -63,7 +82,8 @@ impl Jobs {
             let (queue, tasks) = channel();
             let (results, waker) = (self.sender.clone(), self.waker.clone());
             self.queues.push(queue);
-            #[allow(clippy::disallowed_methods)] // The one place that starts threads; nothing is forked after it.
+            #[allow(clippy::disallowed_methods)]
+            // The one place that starts threads; nothing is forked after it.
             std::thread::spawn(move || work(&tasks, &results, &waker));
         }
         self.next = (self.next + 1) % THREADS;
@@ -83,9 +103,20 @@ fn work(tasks: &Receiver<(Key, Job)>, results: &Sender<(Key, Done)>, waker: &mio
     while let Ok((key, job)) = tasks.recv() {
         let done = match job {
             Job::Open(query) => Done::Opened(open(&query)),
-            Job::Read { file, offset, length, buffer } => Done::Read(read(&file, offset, length, buffer)),
-            Job::Create { directory, name, keep } => Done::Created(create(&directory, &name, keep)),
-            Job::Write { file, offset, data } => Done::Written(file.write_all_at(&data, offset).map(|()| data)),
+            Job::Read {
+                file,
+                offset,
+                length,
+                buffer,
+            } => Done::Read(read(&file, offset, length, buffer)),
+            Job::Create {
+                directory,
+                name,
+                keep,
+            } => Done::Created(create(&directory, &name, keep)),
+            Job::Write { file, offset, data } => {
+                Done::Written(file.write_all_at(&data, offset).map(|()| data))
+            }
         };
         if results.send((key, done)).is_err() || waker.wake().is_err() {
             return;
@@ -99,29 +130,50 @@ fn open(query: &FileQuery) -> Result<(File, FileFacts), FileError> {
         return open_one(path, None);
     }
     for name in &query.index {
-        let candidate = if name.first() == Some(&b'/') { bytes_path(name).to_path_buf() } else { path.join(bytes_path(name)) };
+        let candidate = if name.first() == Some(&b'/') {
+            bytes_path(name).to_path_buf()
+        } else {
+            path.join(bytes_path(name))
+        };
         match open_one(&candidate, Some(name)) {
             Err(FileError::NotFound(_) | FileError::Directory) => {}
             found => return found,
         }
     }
     if path.is_dir() {
-        return Err(FileError::Forbidden(format!("directory index of \"{}\" is forbidden", path.display())));
+        return Err(FileError::Forbidden(format!(
+            "directory index of \"{}\" is forbidden",
+            path.display()
+        )));
     }
-    Err(FileError::NotFound(format!("\"{}\" is not found (2: No such file or directory)", path.display())))
+    Err(FileError::NotFound(format!(
+        "\"{}\" is not found (2: No such file or directory)",
+        path.display()
+    )))
 }
 
 fn open_one(path: &Path, index: Option<&Vec<u8>>) -> Result<(File, FileFacts), FileError> {
     // A FIFO must not hold the thread until somebody writes to it.
-    let file = OpenOptions::new().read(true).custom_flags(NONBLOCK).open(path).map_err(|error| file_error(path, &error))?;
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags(NONBLOCK)
+        .open(path)
+        .map_err(|error| file_error(path, &error))?;
     let metadata = file.metadata().map_err(|error| file_error(path, &error))?;
     if metadata.is_dir() {
         return Err(FileError::Directory);
     }
     if !metadata.is_file() {
-        return Err(FileError::NotFound(format!("\"{}\" is not a regular file", path.display())));
+        return Err(FileError::NotFound(format!(
+            "\"{}\" is not a regular file",
+            path.display()
+        )));
     }
-    let facts = FileFacts { length: metadata.len(), modified_s: u64::try_from(metadata.mtime()).unwrap_or(0), index: index.cloned() };
+    let facts = FileFacts {
+        length: metadata.len(),
+        modified_s: u64::try_from(metadata.mtime()).unwrap_or(0),
+        index: index.cloned(),
+    };
     Ok((file, facts))
 }
 
@@ -129,9 +181,15 @@ fn open_one(path: &Path, index: Option<&Vec<u8>>) -> Result<(File, FileFacts), F
 const NONBLOCK: i32 = 0o4000;
 
 fn file_error(path: &Path, error: &io::Error) -> FileError {
-    let text = format!("open() \"{}\" failed ({})", path.display(), errno_text(error));
+    let text = format!(
+        "open() \"{}\" failed ({})",
+        path.display(),
+        errno_text(error)
+    );
     match error.kind() {
-        ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::InvalidFilename => FileError::NotFound(text),
+        ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::InvalidFilename => {
+            FileError::NotFound(text)
+        }
         ErrorKind::PermissionDenied => FileError::Forbidden(text),
         _ => FileError::Other(text),
     }
@@ -166,7 +224,12 @@ fn read(file: &File, offset: u64, length: usize, mut buffer: Vec<u8>) -> io::Res
 
 fn create(directory: &Path, name: &str, keep: bool) -> io::Result<(File, PathBuf)> {
     let path = directory.join(name);
-    let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&path)?;
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(&path)?;
     if !keep {
         std::fs::remove_file(&path)?;
     }

@@ -56,8 +56,12 @@ pub fn prepare(config: Config) -> Result<Prepared, Vec<Diagnostic>> {
 /// Called in the forked child after it dropped its privileges, or in the only process with `master_process off`. Signals
 /// are expected to be blocked.
 pub fn run(heritage: Heritage) -> u8 {
-    let channel = heritage.channel.as_ref().and_then(|channel| channel.try_clone().ok());
-    let started = reactor::Worker::new(heritage).and_then(|mut worker| worker.say_ready().map(|()| worker));
+    let channel = heritage
+        .channel
+        .as_ref()
+        .and_then(|channel| channel.try_clone().ok());
+    let started =
+        reactor::Worker::new(heritage).and_then(|mut worker| worker.say_ready().map(|()| worker));
     match started {
         Ok(mut worker) => worker.run(),
         Err(error) => {

@@ -44,8 +44,11 @@ impl Listening {
             ready: false,
             again_ms: 0,
             limits: HeadLimits {
-                line_max: early.large_header_buffer_size.max(early.client_header_buffer_size),
-                total_max: (early.large_header_buffers * early.large_header_buffer_size).max(early.client_header_buffer_size),
+                line_max: early
+                    .large_header_buffer_size
+                    .max(early.client_header_buffer_size),
+                total_max: (early.large_header_buffers * early.large_header_buffer_size)
+                    .max(early.client_header_buffer_size),
                 fields_max: early.max_headers,
                 underscores: early.underscores_in_headers,
                 ignore_invalid: early.ignore_invalid_headers,
@@ -71,8 +74,16 @@ impl Worker {
     pub(crate) fn poll_listeners(&mut self) {
         for (index, listener) in self.listeners.iter_mut().enumerate() {
             let Some(fd) = &listener.fd else { continue };
-            let token = Key { index: index as u32, generation: 0 }.token(Kind::Listener);
-            if let Err(error) = self.poll.registry().register(&mut SourceFd(&fd.as_raw_fd()), Token(token as usize), Interest::READABLE) {
+            let token = Key {
+                index: index as u32,
+                generation: 0,
+            }
+            .token(Kind::Listener);
+            if let Err(error) = self.poll.registry().register(
+                &mut SourceFd(&fd.as_raw_fd()),
+                Token(token as usize),
+                Interest::READABLE,
+            ) {
                 log::error!(target: "alert", "epoll_ctl() of a listening socket failed: {error}");
             }
             // Connections may have been waiting since before this worker lived.
@@ -96,7 +107,12 @@ impl Worker {
 
     /// When a listener that paused goes on.
     pub(crate) fn accept_again_ms(&self) -> u64 {
-        self.listeners.iter().map(|listener| listener.again_ms).filter(|again_ms| *again_ms != 0).min().unwrap_or(u64::MAX)
+        self.listeners
+            .iter()
+            .map(|listener| listener.again_ms)
+            .filter(|again_ms| *again_ms != 0)
+            .min()
+            .unwrap_or(u64::MAX)
     }
 
     fn accept_some(&mut self, index: usize, max: usize) {
@@ -109,7 +125,11 @@ impl Worker {
                     listener.ready = false;
                     return;
                 }
-                Err(error) if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionAborted) => {}
+                Err(error)
+                    if matches!(
+                        error.kind(),
+                        ErrorKind::Interrupted | ErrorKind::ConnectionAborted
+                    ) => {}
                 Err(error) => return self.accept_failed(index, &error),
             }
         }
@@ -117,7 +137,9 @@ impl Worker {
 
     /// Out of descriptors: idle connections go first, then one connection is accepted only to be closed, then a pause.
     fn accept_failed(&mut self, index: usize, error: &std::io::Error) {
-        let out_of_files = error.raw_os_error().is_some_and(|errno| OUT_OF_FILES.contains(&errno));
+        let out_of_files = error
+            .raw_os_error()
+            .is_some_and(|errno| OUT_OF_FILES.contains(&errno));
         if out_of_files && self.close_an_idle_one() {
             return;
         }
@@ -146,7 +168,10 @@ impl Worker {
             listener.again_ms = 0;
             if let Some(fd) = listener.fd.take() {
                 // Not registered before Commit.
-                let _ = self.poll.registry().deregister(&mut SourceFd(&fd.as_raw_fd()));
+                let _ = self
+                    .poll
+                    .registry()
+                    .deregister(&mut SourceFd(&fd.as_raw_fd()));
             }
         }
     }

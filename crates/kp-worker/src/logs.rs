@@ -8,7 +8,7 @@ use crate::reactor::Worker;
 use crate::token::Key;
 use kp_config::model::{AccessLog, AccessLogTarget, Level, LogFileId};
 use kp_proxy::vars;
-use kp_shm::counters::Counter;
+use kp_shm::Counter;
 use std::fs::{File, OpenOptions};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
@@ -47,13 +47,33 @@ pub(crate) struct Logs {
 
 impl Logs {
     pub(crate) fn new(fds: Vec<OwnedFd>) -> Self {
-        let files = fds.iter().map(|_| LogFile { pending: Vec::new(), buffer_bytes: 0, flush_at_ms: u64::MAX, alerted_ms: 0 }).collect();
-        Self { fds, files, stderr: Vec::new(), dirty: Vec::new(), open: Vec::new(), line: Vec::new() }
+        let files = fds
+            .iter()
+            .map(|_| LogFile {
+                pending: Vec::new(),
+                buffer_bytes: 0,
+                flush_at_ms: u64::MAX,
+                alerted_ms: 0,
+            })
+            .collect();
+        Self {
+            fds,
+            files,
+            stderr: Vec::new(),
+            dirty: Vec::new(),
+            open: Vec::new(),
+            line: Vec::new(),
+        }
     }
 
     /// When the next buffered line must be written.
     pub(crate) fn flush_at_ms(&self) -> u64 {
-        self.dirty.iter().filter_map(|id| self.files.get(id.index())).map(|file| file.flush_at_ms).min().unwrap_or(u64::MAX)
+        self.dirty
+            .iter()
+            .filter_map(|id| self.files.get(id.index()))
+            .map(|file| file.flush_at_ms)
+            .min()
+            .unwrap_or(u64::MAX)
     }
 
     /// Puts reopened files under the old numbers; lines written so far belong to the old files.
@@ -78,14 +98,26 @@ impl Worker {
             let path = {
                 let facts = self.facts(active.client);
                 let context = self.context(&facts);
-                if !kp_proxy::access_line(&mut line, log, &mut active.exchange, self.program, &context) {
+                if !kp_proxy::access_line(
+                    &mut line,
+                    log,
+                    &mut active.exchange,
+                    self.program,
+                    &context,
+                ) {
                     self.logs.line = line;
                     continue;
                 }
                 match &log.target {
                     AccessLogTarget::Template(template) => {
                         let mut path = Vec::new();
-                        vars::evaluate(template, &mut active.exchange, self.program, &context, &mut path);
+                        vars::evaluate(
+                            template,
+                            &mut active.exchange,
+                            self.program,
+                            &context,
+                            &mut path,
+                        );
                         Some(path)
                     }
                     _ => None,
@@ -95,7 +127,9 @@ impl Worker {
             match (&log.target, path) {
                 (AccessLogTarget::File(id), _) => self.append_log(*id, log, &line),
                 (AccessLogTarget::Stderr, _) => self.logs.stderr.extend_from_slice(&line),
-                (AccessLogTarget::Template(_), path) => self.write_to_path(path.unwrap_or_default(), &line),
+                (AccessLogTarget::Template(_), path) => {
+                    self.write_to_path(path.unwrap_or_default(), &line)
+                }
             }
             self.logs.line = line;
         }
@@ -103,10 +137,16 @@ impl Worker {
 
     fn append_log(&mut self, id: LogFileId, log: &AccessLog, line: &[u8]) {
         let now_ms = self.clock.mono_ms;
-        let Some(file) = self.logs.files.get_mut(id.index()) else { return };
+        let Some(file) = self.logs.files.get_mut(id.index()) else {
+            return;
+        };
         if file.pending.is_empty() {
             file.buffer_bytes = log.buffer.unwrap_or(0);
-            let wait_ms = log.flush.map_or(if log.buffer.is_some() { u64::MAX } else { 0 }, |flush| flush.as_millis() as u64);
+            let wait_ms = log
+                .flush
+                .map_or(if log.buffer.is_some() { u64::MAX } else { 0 }, |flush| {
+                    flush.as_millis() as u64
+                });
             file.flush_at_ms = now_ms.saturating_add(wait_ms);
             self.logs.dirty.push(id);
         }
@@ -153,7 +193,12 @@ impl Worker {
         let at = self.logs.open.iter().position(|(known, _)| *known == path);
         let entry = match at {
             Some(at) => self.logs.open.remove(at),
-            None => match OpenOptions::new().append(true).create(true).mode(0o644).open(&path) {
+            None => match OpenOptions::new()
+                .append(true)
+                .create(true)
+                .mode(0o644)
+                .open(&path)
+            {
                 Ok(file) => (path, file),
                 Err(error) => {
                     self.counters.increment(Counter::LogLinesDropped);
@@ -180,18 +225,34 @@ impl Worker {
         let facts = self.facts(active.client);
         let mut line = text.to_owned();
         kp_proxy::error_context(&mut line, &active.exchange, &self.context(&facts));
-        error_log::write(&location.error_log, &self.logs.fds, level, Some(active.exchange.connection.serial), &line);
+        error_log::write(
+            &location.error_log,
+            &self.logs.fds,
+            level,
+            Some(active.exchange.connection.serial),
+            &line,
+        );
     }
 
     /// Writes about a client that has no routed exchange.
     pub(crate) fn log_client(&self, key: Key, text: &str) {
-        let Some(client) = self.clients.peek(key) else { return };
+        let Some(client) = self.clients.peek(key) else {
+            return;
+        };
         let listener = &self.listeners[usize::from(client.listener)];
         let targets = &self.location(listener.root).error_log;
         if error_log::wants(targets, Level::Info) {
-            let remote = client.remote.map_or_else(|| "unix:".to_owned(), |remote| remote.ip().to_string());
+            let remote = client
+                .remote
+                .map_or_else(|| "unix:".to_owned(), |remote| remote.ip().to_string());
             let text = format!("{text}, client: {remote}, server: {}", listener.name);
-            error_log::write(targets, &self.logs.fds, Level::Info, Some(client.serial), &text);
+            error_log::write(
+                targets,
+                &self.logs.fds,
+                Level::Info,
+                Some(client.serial),
+                &text,
+            );
         }
     }
 

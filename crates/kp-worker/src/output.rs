@@ -39,9 +39,18 @@ impl Output {
     }
 
     /// Sends what is pending, then `more`; keeps what the socket does not take. Returns how many bytes were sent.
-    pub(crate) fn push(&mut self, transport: &mut Transport, more: &[&[u8]], pool: &mut Buffers) -> Sent {
+    pub(crate) fn push(
+        &mut self,
+        transport: &mut Transport,
+        more: &[&[u8]],
+        pool: &mut Buffers,
+    ) -> Sent {
         let extra: usize = more.iter().map(|stretch| stretch.len()).sum();
-        if extra > 0 && (extra <= COPY_BYTES_MAX && !self.is_empty() || !transport.writable || more.len() >= STRETCHES_MAX) {
+        if extra > 0
+            && (extra <= COPY_BYTES_MAX && !self.is_empty()
+                || !transport.writable
+                || more.len() >= STRETCHES_MAX)
+        {
             let data = self.buffer(pool);
             for stretch in more {
                 data.extend_from_slice(stretch);
@@ -83,7 +92,8 @@ impl Output {
                 skip -= stretch.len();
                 continue;
             }
-            self.buffer(pool).extend_from_slice(stretch.get(skip..).unwrap_or_default());
+            self.buffer(pool)
+                .extend_from_slice(stretch.get(skip..).unwrap_or_default());
             skip = 0;
         }
         if self.is_empty() {

@@ -3,7 +3,7 @@
 use crate::heritage::message;
 use crate::reactor::Worker;
 use crate::token::{Key, Kind};
-use kp_shm::scoreboard::State;
+use kp_shm::State;
 use kp_sys::signals::{self, Signals};
 use mio::unix::SourceFd;
 use mio::{Interest, Poll, Token};
@@ -11,7 +11,15 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 /// Signals a worker acts on, and how: nginx's.
-const SIGNALS: [i32; 7] = [signals::SIGTERM, signals::SIGINT, signals::SIGQUIT, signals::SIGUSR1, signals::SIGHUP, signals::SIGWINCH, signals::SIGUSR2];
+const SIGNALS: [i32; 7] = [
+    signals::SIGTERM,
+    signals::SIGINT,
+    signals::SIGQUIT,
+    signals::SIGUSR1,
+    signals::SIGHUP,
+    signals::SIGWINCH,
+    signals::SIGUSR2,
+];
 
 /// The descriptors.
 #[derive(Debug)]
@@ -28,18 +36,32 @@ impl Own {
     pub(crate) const JOBS: u32 = 3;
 
     pub(crate) fn token(index: u32) -> usize {
-        Key { index, generation: 0 }.token(Kind::Own) as usize
+        Key {
+            index,
+            generation: 0,
+        }
+        .token(Kind::Own) as usize
     }
 
     pub(crate) fn new(channel: Option<OwnedFd>, master: Option<OwnedFd>) -> io::Result<Self> {
         let signals = Signals::new(&SIGNALS)?;
         signals::unblock_all()?;
-        Ok(Self { signals, channel, master })
+        Ok(Self {
+            signals,
+            channel,
+            master,
+        })
     }
 
     pub(crate) fn register(&self, poll: &Poll) -> io::Result<()> {
         let registry = poll.registry();
-        let mut add = |fd: i32, index| registry.register(&mut SourceFd(&fd), Token(Self::token(index)), Interest::READABLE);
+        let add = |fd: i32, index| {
+            registry.register(
+                &mut SourceFd(&fd),
+                Token(Self::token(index)),
+                Interest::READABLE,
+            )
+        };
         add(self.signals.as_fd().as_raw_fd(), Self::SIGNALS)?;
         if let Some(channel) = &self.channel {
             kp_sys::socket::set_nonblocking(channel, true)?;
@@ -99,7 +121,9 @@ impl Worker {
 
     fn read_channel(&mut self) {
         loop {
-            let Some(channel) = &self.own.channel else { return };
+            let Some(channel) = &self.own.channel else {
+                return;
+            };
             match kp_sys::socket::recv_fds(channel) {
                 Ok(Some((bytes, fds))) => self.master_says(&bytes, &fds),
                 // The end of the channel is the end of the master, which its pidfd reports.
@@ -121,18 +145,27 @@ impl Worker {
             [message::SUCCESSOR, ..] => self.successor = true,
             [message::LOGS, high, low, ..] => {
                 self.flush_logs(true);
-                self.logs.reopened(usize::from(u16::from_be_bytes([*high, *low])), fds);
+                self.logs
+                    .reopened(usize::from(u16::from_be_bytes([*high, *low])), fds);
             }
-            _ => log::error!(target: "alert", "the master sent a message this worker does not know"),
+            _ => {
+                log::error!(target: "alert", "the master sent a message this worker does not know")
+            }
         }
     }
 
     fn reopen_logs(&mut self) {
         self.flush_logs(true);
         for (index, path) in self.config.log_files.iter().enumerate() {
-            match std::fs::OpenOptions::new().append(true).create(true).open(path) {
+            match std::fs::OpenOptions::new()
+                .append(true)
+                .create(true)
+                .open(path)
+            {
                 Ok(file) => self.logs.reopened(index, &[OwnedFd::from(file)]),
-                Err(error) => log::error!(target: "emerg", "open() \"{}\" failed ({})", path.display(), crate::jobs::errno_text(&error)),
+                Err(error) => {
+                    log::error!(target: "emerg", "open() \"{}\" failed ({})", path.display(), crate::jobs::errno_text(&error))
+                }
             }
         }
     }
@@ -141,7 +174,9 @@ impl Worker {
     fn take_results(&mut self) {
         while let Some((key, done)) = self.jobs.finished() {
             // An exchange that ended meanwhile has no use for it.
-            let Some(mut active) = self.exchanges.lend(key) else { continue };
+            let Some(mut active) = self.exchanges.lend(key) else {
+                continue;
+            };
             let input = self.job_done(&mut active, done);
             self.drive_from(active, input);
         }

@@ -22,10 +22,10 @@ use crate::wheel::Wheel;
 use kp_config::Config;
 use kp_config::model::{FileTest, Location, LocationId};
 use kp_http::HeadLimits;
-use kp_proxy::context::{Context, Facts};
 use kp_proxy::Program;
-use kp_shm::counters::{Block, Counter};
-use kp_shm::scoreboard::{Row, State};
+use kp_proxy::context::{Context, Facts};
+use kp_shm::{Block, Counter};
+use kp_shm::{Row, State};
 use kp_upstream::{Groups, Pool};
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token};
@@ -99,11 +99,18 @@ impl Worker {
         let prepared: &'static crate::Prepared = Box::leak(Box::new(heritage.prepared));
         let (config, program) = (&prepared.config, &prepared.program);
         let poll = Poll::new()?;
-        let waker = Arc::new(mio::Waker::new(poll.registry(), Token(Own::token(Own::JOBS)))?);
+        let waker = Arc::new(mio::Waker::new(
+            poll.registry(),
+            Token(Own::token(Own::JOBS)),
+        )?);
         let clock = Clock::new();
         let mut seed = [0; 8];
         kp_sys::random(&mut seed)?;
-        let response = HeadLimits { line_max: RESPONSE_HEAD_MAX, total_max: RESPONSE_HEAD_MAX, ..HeadLimits::default() };
+        let response = HeadLimits {
+            line_max: RESPONSE_HEAD_MAX,
+            total_max: RESPONSE_HEAD_MAX,
+            ..HeadLimits::default()
+        };
         let mut worker = Self {
             config,
             program,
@@ -119,7 +126,12 @@ impl Worker {
             exchanges: Slots::new(),
             spare: Vec::new(),
             queue: VecDeque::new(),
-            groups: Groups::new(&config.http.upstreams, heritage.shm, heritage.row, u64::from_ne_bytes(seed)),
+            groups: Groups::new(
+                &config.http.upstreams,
+                heritage.shm,
+                heritage.row,
+                u64::from_ne_bytes(seed),
+            ),
             pool: Pool::new(&config.http.upstreams),
             counters: heritage.shm.counters().block(heritage.row),
             logs: Logs::new(heritage.log_files),
@@ -130,19 +142,33 @@ impl Worker {
             stopping: false,
             serial: u64::from(heritage.slot),
             spill_serial: 0,
-            response_limits: [response, HeadLimits { accept_bare_lf: true, ..response }],
+            response_limits: [
+                response,
+                HeadLimits {
+                    accept_bare_lf: true,
+                    ..response
+                },
+            ],
             connections_max: config.main.worker_connections as usize,
             pid: std::process::id(),
             hostname: heritage.hostname,
             prefix: heritage.prefix,
-            group: heritage.group,
+            group: heritage
+                .group_token
+                .iter()
+                .map(|byte| format!("{byte:02x}"))
+                .collect(),
             shm: heritage.shm,
             row: heritage.row,
             idle_cursor: 0,
             spare_fd: kp_sys::process::spare_descriptor().ok(),
             poll,
         };
-        worker.listeners = heritage.listeners.into_iter().map(|(id, fd)| Listening::new(config, id, fd)).collect();
+        worker.listeners = heritage
+            .listeners
+            .into_iter()
+            .map(|(id, fd)| Listening::new(config, id, fd))
+            .collect();
         worker.own.register(&worker.poll)?;
         Ok(worker)
     }
@@ -196,7 +222,9 @@ impl Worker {
 
     /// Takes note of an event; acts on nothing.
     fn note(&mut self, event: &mio::event::Event) {
-        let Some((kind, key)) = token::parse(event.token().0 as u64) else { return };
+        let Some((kind, key)) = token::parse(event.token().0 as u64) else {
+            return;
+        };
         match kind {
             Kind::Listener => {
                 if let Some(listener) = self.listeners.get_mut(key.index as usize) {
@@ -204,16 +232,22 @@ impl Worker {
                 }
             }
             Kind::Client => {
-                let Some(client) = self.clients.at(key) else { return };
+                let Some(client) = self.clients.at(key) else {
+                    return;
+                };
                 client.transport.note(event);
                 self.enqueue_client(key);
             }
             Kind::Upstream => {
-                let Some(upstream) = self.upstreams.at(key) else { return };
+                let Some(upstream) = self.upstreams.at(key) else {
+                    return;
+                };
                 upstream.transport.note(event);
                 match upstream.active {
                     Some(active) => self.enqueue_exchange(active),
-                    None if upstream.transport.readable || upstream.transport.errored => self.end_idle_upstream(key),
+                    None if upstream.transport.readable || upstream.transport.errored => {
+                        self.end_idle_upstream(key)
+                    }
                     None => {}
                 }
             }
@@ -225,7 +259,9 @@ impl Worker {
     fn run_queue(&mut self) {
         // What is queued while running waits for the next turn, after the sockets were asked again.
         for _ in 0..self.queue.len() {
-            let Some((kind, key)) = self.queue.pop_front().and_then(token::parse) else { return };
+            let Some((kind, key)) = self.queue.pop_front().and_then(token::parse) else {
+                return;
+            };
             match kind {
                 Kind::Client => self.serve_client(key),
                 Kind::Exchange => self.drive(key),
@@ -238,7 +274,9 @@ impl Worker {
         match token::parse(token) {
             Some((Kind::Client, key)) => self.client_timeout(key),
             Some((Kind::Upstream, key)) => {
-                let Some(upstream) = self.upstreams.peek(key) else { return };
+                let Some(upstream) = self.upstreams.peek(key) else {
+                    return;
+                };
                 match (upstream.phase, upstream.active) {
                     (UpstreamPhase::Idle, _) => self.end_idle_upstream(key),
                     (_, Some(active)) => self.enqueue_exchange(active),
@@ -256,17 +294,30 @@ impl Worker {
 
     /// Facts about a client connection, found out when a variable asks.
     pub(crate) fn facts(&self, client: Key) -> ConnectionFacts<'_> {
-        ConnectionFacts { client: self.clients.peek(client) }
+        ConnectionFacts {
+            client: self.clients.peek(client),
+        }
     }
 
     /// What the exchange machine is shown.
     pub(crate) fn context<'a>(&'a self, facts: &'a ConnectionFacts<'a>) -> Context<'a> {
-        Context { config: self.config, now: self.clock.now(), facts, pid: self.pid, hostname: &self.hostname, group: &self.group }
+        Context {
+            config: self.config,
+            now: self.clock.now(),
+            facts,
+            pid: self.pid,
+            hostname: &self.hostname,
+            group: &self.group,
+        }
     }
 
     /// Registers a socket for both directions, once and for all.
     pub(crate) fn register(&self, fd: &OwnedFd, token: u64) -> io::Result<()> {
-        self.poll.registry().register(&mut SourceFd(&fd.as_raw_fd()), Token(token as usize), Interest::READABLE | Interest::WRITABLE)
+        self.poll.registry().register(
+            &mut SourceFd(&fd.as_raw_fd()),
+            Token(token as usize),
+            Interest::READABLE | Interest::WRITABLE,
+        )
     }
 
     /// Connections in use, of both sides, as nginx counts them.
@@ -277,17 +328,29 @@ impl Worker {
     /// Makes room by closing an idle connection: a pooled one, else a kept-alive client.
     pub(crate) fn close_an_idle_one(&mut self) -> bool {
         for index in 0..IDLE_SEARCH.min(self.upstreams.extent()) {
-            let Some(key) = self.upstreams.key_at(index) else { continue };
-            if self.upstreams.peek(key).is_some_and(|upstream| upstream.phase == UpstreamPhase::Idle) {
+            let Some(key) = self.upstreams.key_at(index) else {
+                continue;
+            };
+            if self
+                .upstreams
+                .peek(key)
+                .is_some_and(|upstream| upstream.phase == UpstreamPhase::Idle)
+            {
                 self.end_idle_upstream(key);
                 return true;
             }
         }
         for _ in 0..IDLE_SEARCH.min(self.clients.extent()) {
             self.idle_cursor = (self.idle_cursor + 1) % self.clients.extent();
-            let Some(key) = self.clients.key_at(self.idle_cursor) else { continue };
+            let Some(key) = self.clients.key_at(self.idle_cursor) else {
+                continue;
+            };
             let idle = self.clients.peek(key).is_some_and(|client| {
-                client.phase == ClientPhase::Head && client.active.is_none() && client.requests > 0 && client.input.is_empty() && !client.transport.readable
+                client.phase == ClientPhase::Head
+                    && client.active.is_none()
+                    && client.requests > 0
+                    && client.input.is_empty()
+                    && !client.transport.readable
             });
             if idle {
                 self.close_client(key);
@@ -333,7 +396,10 @@ impl Worker {
         let token = key.token(Kind::Client);
         self.wheel.name(timer, token);
         self.wheel.arm(timer, deadline_ms);
-        let registered = self.clients.peek(key).map(|client| self.register(&client.transport.fd, token));
+        let registered = self
+            .clients
+            .peek(key)
+            .map(|client| self.register(&client.transport.fd, token));
         if let Some(Err(error)) = registered {
             log::error!(target: "alert", "epoll_ctl() failed: {error}");
             self.close_client(key);
@@ -367,16 +433,25 @@ impl Facts for ConnectionFacts<'_> {
 
     fn tcp_info(&self) -> Option<[u32; 4]> {
         let info = kp_sys::socket::tcp_info(&self.client?.transport.fd).ok()?;
-        Some([info.rtt_us, info.rtt_variation_us, info.send_window_segments, info.receive_space_bytes])
+        Some([
+            info.rtt_us,
+            info.rtt_variation_us,
+            info.send_window_segments,
+            info.receive_space_bytes,
+        ])
     }
 
     fn file_test(&self, path: &Path, test: FileTest) -> bool {
-        let Ok(metadata) = std::fs::metadata(path) else { return false };
+        let Ok(metadata) = std::fs::metadata(path) else {
+            return false;
+        };
         match test {
             FileTest::File => metadata.is_file(),
             FileTest::Directory => metadata.is_dir(),
             FileTest::Exists => true,
-            FileTest::Executable => std::os::unix::fs::PermissionsExt::mode(&metadata.permissions()) & 0o111 != 0,
+            FileTest::Executable => {
+                std::os::unix::fs::PermissionsExt::mode(&metadata.permissions()) & 0o111 != 0
+            }
         }
     }
 

@@ -8,9 +8,9 @@ use crate::drive::Turn;
 use crate::reactor::Worker;
 use crate::transport::{Received, Sent};
 use kp_http::{Framing, encode};
-use kp_proxy::{Cause, Failure, Phase};
 use kp_proxy::Input;
-use kp_shm::counters::Counter;
+use kp_proxy::{Cause, Failure, Phase};
+use kp_shm::Counter;
 use std::ops::Range;
 
 /// Body stretches per write; more chunks than these in one read go out in several writes.
@@ -45,7 +45,8 @@ fn pieces(decoder: &mut kp_http::BodyDecoder, input: &[u8]) -> Result<Pieces, kp
     while found.count < PIECES_MAX && found.consumed < input.len() && !found.done {
         let piece = decoder.decode(input.get(found.consumed..).unwrap_or_default())?;
         if !piece.data.is_empty() {
-            found.ranges[found.count] = found.consumed + piece.data.start..found.consumed + piece.data.end;
+            found.ranges[found.count] =
+                found.consumed + piece.data.start..found.consumed + piece.data.end;
             found.count += 1;
             found.bytes += piece.data.len();
         }
@@ -66,7 +67,10 @@ struct Stretches<'a> {
 
 impl<'a> Stretches<'a> {
     fn new() -> Self {
-        Self { list: [&[]; PIECES_MAX + 3], count: 0 }
+        Self {
+            list: [&[]; PIECES_MAX + 3],
+            count: 0,
+        }
     }
 
     fn add(&mut self, bytes: &'a [u8]) {
@@ -76,7 +80,13 @@ impl<'a> Stretches<'a> {
         }
     }
 
-    fn frame(mut self, found: &Pieces, input: &'a [u8], chunk_head: Option<&'a [u8]>, last: &'a [u8]) -> Self {
+    fn frame(
+        mut self,
+        found: &Pieces,
+        input: &'a [u8],
+        chunk_head: Option<&'a [u8]>,
+        last: &'a [u8],
+    ) -> Self {
         if let Some(head) = chunk_head.filter(|_| found.bytes > 0) {
             self.add(head);
         }
@@ -104,18 +114,25 @@ impl Worker {
             RequestStage::Streaming if active.to_upstream.len() >= REQUEST_ROOM => Turn::Nothing,
             RequestStage::Streaming if !self.upstream_open(active) => Turn::Nothing,
             RequestStage::Collecting if self.spilling(active) => Turn::Nothing,
-            RequestStage::Streaming | RequestStage::Collecting | RequestStage::Discarding => self.read_body(active),
+            RequestStage::Streaming | RequestStage::Collecting | RequestStage::Discarding => {
+                self.read_body(active)
+            }
         }
     }
 
     fn upstream_open(&self, active: &Active) -> bool {
-        active.upstream.and_then(|key| self.upstreams.peek(key)).is_some_and(|upstream| upstream.phase == crate::upstream::UpstreamPhase::Busy)
+        active
+            .upstream
+            .and_then(|key| self.upstreams.peek(key))
+            .is_some_and(|upstream| upstream.phase == crate::upstream::UpstreamPhase::Busy)
             && active.response.write_broken.is_none()
     }
 
     /// Reads what the client sent of its body and uses it as the stage says.
     fn read_body(&mut self, active: &mut Active) -> Turn {
-        let Some(client) = self.clients.at(active.client) else { return Turn::Nothing };
+        let Some(client) = self.clients.at(active.client) else {
+            return Turn::Nothing;
+        };
         if !client.input.is_empty() {
             let mut held = std::mem::take(&mut client.input);
             let turn = self.use_body(active, &held);
@@ -187,7 +204,10 @@ impl Worker {
         }
         self.counters.increment(Counter::BadRequestFraming);
         active.exchange.record.detail = Some(error.reason().to_owned());
-        Turn::Input(Input::ClientFailed(Failure::new(Phase::RequestBody, Cause::BadBody)))
+        Turn::Input(Input::ClientFailed(Failure::new(
+            Phase::RequestBody,
+            Cause::BadBody,
+        )))
     }
 
     fn body_too_large(&mut self, active: &mut Active) -> Turn {
@@ -196,7 +216,10 @@ impl Worker {
             active.request.stage = RequestStage::Done;
             return Turn::Moved;
         }
-        Turn::Input(Input::ClientFailed(Failure::new(Phase::RequestBody, Cause::BodyTooLarge(None))))
+        Turn::Input(Input::ClientFailed(Failure::new(
+            Phase::RequestBody,
+            Cause::BodyTooLarge(None),
+        )))
     }
 
     /// The body is whole; `rest` is the beginning of the next request.
@@ -221,8 +244,13 @@ impl Worker {
     fn forward_body(&mut self, active: &mut Active, found: &Pieces, input: &[u8]) -> Option<Input> {
         let chunked = active.request.out == Framing::Chunked;
         let head = encode::chunk_head(found.bytes as u64);
-        let last: &[u8] = if chunked && found.done { encode::LAST_CHUNK } else { b"" };
-        let stretches = Stretches::new().frame(found, input, chunked.then_some(head.as_bytes()), last);
+        let last: &[u8] = if chunked && found.done {
+            encode::LAST_CHUNK
+        } else {
+            b""
+        };
+        let stretches =
+            Stretches::new().frame(found, input, chunked.then_some(head.as_bytes()), last);
         active.exchange.machine.body_touched();
         self.push_upstream(active, stretches.list());
         None
@@ -230,8 +258,13 @@ impl Worker {
 
     /// Writes to the upstream: what is pending, then `more`.
     pub(crate) fn push_upstream(&mut self, active: &mut Active, more: &[&[u8]]) -> bool {
-        let Some(upstream) = active.upstream.and_then(|key| self.upstreams.at(key)) else { return false };
-        match active.to_upstream.push(&mut upstream.transport, more, &mut self.buffers) {
+        let Some(upstream) = active.upstream.and_then(|key| self.upstreams.at(key)) else {
+            return false;
+        };
+        match active
+            .to_upstream
+            .push(&mut upstream.transport, more, &mut self.buffers)
+        {
             Sent::Bytes(count) => {
                 if count > 0 {
                     active.deadlines.upstream_write = NEVER;
@@ -258,13 +291,19 @@ impl Worker {
         if !self.upstream_open(active) || active.to_upstream.len() >= REQUEST_ROOM {
             return Turn::Nothing;
         }
+        if matches!(active.request.collected, Collected::File(_)) {
+            return self.replay_file(active, cursor);
+        }
         match std::mem::take(&mut active.request.collected) {
             Collected::None => active.request.stage = RequestStage::Done,
             Collected::Memory(body) => {
                 let chunked = active.request.out == Framing::Chunked;
                 let head = encode::chunk_head(body.len() as u64);
                 if chunked && !body.is_empty() {
-                    self.push_upstream(active, &[head.as_bytes(), &body, b"\r\n", encode::LAST_CHUNK]);
+                    self.push_upstream(
+                        active,
+                        &[head.as_bytes(), &body, b"\r\n", encode::LAST_CHUNK],
+                    );
                 } else if chunked {
                     self.push_upstream(active, &[encode::LAST_CHUNK]);
                 } else {
@@ -273,11 +312,7 @@ impl Worker {
                 active.request.collected = Collected::Memory(body);
                 active.request.stage = RequestStage::Done;
             }
-            Collected::File(spill) => {
-                let turn = self.replay_file(active, &spill, cursor);
-                active.request.collected = Collected::File(spill);
-                return turn;
-            }
+            Collected::File(spill) => active.request.collected = Collected::File(spill),
         }
         Turn::Moved
     }
@@ -294,7 +329,9 @@ impl Worker {
     }
 
     fn read_response_head(&mut self, active: &mut Active) -> Turn {
-        let Some(upstream) = active.upstream.and_then(|key| self.upstreams.at(key)) else { return Turn::Nothing };
+        let Some(upstream) = active.upstream.and_then(|key| self.upstreams.at(key)) else {
+            return Turn::Nothing;
+        };
         // What followed an interim head may already hold the next one.
         if !upstream.input.is_empty() && active.response.any_byte {
             match self.parse_response_head(active) {
@@ -302,7 +339,9 @@ impl Worker {
                 found => return found,
             }
         }
-        let Some(upstream) = active.upstream.and_then(|key| self.upstreams.at(key)) else { return Turn::Nothing };
+        let Some(upstream) = active.upstream.and_then(|key| self.upstreams.at(key)) else {
+            return Turn::Nothing;
+        };
         self.buffers.fill(&mut upstream.input);
         let room = (upstream.input.capacity() - upstream.input.len()).max(HEAD_READ);
         match upstream.transport.receive(&mut upstream.input, room) {
@@ -325,7 +364,9 @@ impl Worker {
                 Turn::Nothing
             }
             Received::End => Turn::Input(Input::UpstreamFailed(self.head_missing(active, None))),
-            Received::Broken(errno) => Turn::Input(Input::UpstreamFailed(self.head_missing(active, Some(errno)))),
+            Received::Broken(errno) => Turn::Input(Input::UpstreamFailed(
+                self.head_missing(active, Some(errno)),
+            )),
         }
     }
 
@@ -336,19 +377,30 @@ impl Worker {
             return Failure::new(Phase::AwaitHead, Cause::StaleConnection);
         }
         match (active.response.write_broken, errno) {
-            (Some(errno), _) if !active.response.any_byte => Failure::new(Phase::SendRequest, Cause::SendFailed(errno)),
+            (Some(errno), _) if !active.response.any_byte => {
+                Failure::new(Phase::SendRequest, Cause::SendFailed(errno))
+            }
             (_, Some(errno)) => Failure::new(Phase::AwaitHead, Cause::UpstreamReset(errno)),
             _ => Failure::new(Phase::AwaitHead, Cause::UpstreamClosed),
         }
     }
 
     fn parse_response_head(&mut self, active: &mut Active) -> Turn {
-        let Some(upstream) = active.upstream.and_then(|key| self.upstreams.at(key)) else { return Turn::Nothing };
+        let Some(upstream) = active.upstream.and_then(|key| self.upstreams.at(key)) else {
+            return Turn::Nothing;
+        };
         let head = active.exchange.response.upstream.get_or_insert_default();
-        let method = active.exchange.machine.sent_method.unwrap_or(active.exchange.request.head.method);
+        let method = active
+            .exchange
+            .machine
+            .sent_method
+            .unwrap_or(active.exchange.request.head.method);
         let server = &self.config.http.servers[active.exchange.server.index()];
         let limits = &self.response_limits[usize::from(server.early.accept_bare_lf)];
-        match active.reader.response(&mut upstream.input, head, method, limits) {
+        match active
+            .reader
+            .response(&mut upstream.input, head, method, limits)
+        {
             Ok(true) => {
                 if upstream.input.is_empty() {
                     self.buffers.give(&mut upstream.input);
@@ -358,11 +410,15 @@ impl Worker {
             Ok(false) => Turn::Nothing,
             Err(error) => {
                 let failure = Failure::response_head(&error);
-                active.exchange.record.detail = Some(if failure.cause == Cause::UpstreamHeadTooLarge {
-                    format!("the head is larger than {RESPONSE_HEAD_MAX} bytes, see proxy_buffer_size")
-                } else {
-                    error.to_string()
-                });
+                active.exchange.record.detail = Some(
+                    if failure.cause == Cause::UpstreamHeadTooLarge {
+                        format!(
+                            "the head is larger than {RESPONSE_HEAD_MAX} bytes, see proxy_buffer_size"
+                        )
+                    } else {
+                        error.to_string()
+                    },
+                );
                 self.counters.increment(Counter::BadResponseHeads);
                 active.exchange.response.upstream = None;
                 Turn::Input(Input::UpstreamFailed(failure))
@@ -373,18 +429,29 @@ impl Worker {
     /// How many unsent response bytes may wait for the client.
     fn read_ahead(&self, active: &Active) -> usize {
         let proxy = &self.location(active.exchange.location).proxy;
-        if active.exchange.machine.buffering { proxy.buffers.0.saturating_mul(proxy.buffers.1) } else { 1 }
+        if active.exchange.machine.buffering {
+            proxy.buffers.0.saturating_mul(proxy.buffers.1)
+        } else {
+            1
+        }
     }
 
     fn relay_response(&mut self, active: &mut Active) -> Turn {
-        if active.to_client.len() >= self.read_ahead(active) && !active.to_client.is_empty() && !self.client_writable(active) {
+        if active.to_client.len() >= self.read_ahead(active)
+            && !active.to_client.is_empty()
+            && !self.client_writable(active)
+        {
             return Turn::Nothing;
         }
-        let Some(upstream) = active.upstream.and_then(|key| self.upstreams.at(key)) else { return Turn::Nothing };
+        let Some(upstream) = active.upstream.and_then(|key| self.upstreams.at(key)) else {
+            return Turn::Nothing;
+        };
         let mut scratch = std::mem::take(&mut self.scratch);
         scratch.clear();
         let received = if upstream.input.is_empty() {
-            let received = upstream.transport.receive(&mut scratch, active.response.read_max);
+            let received = upstream
+                .transport
+                .receive(&mut scratch, active.response.read_max);
             if let Received::Bytes(count) = received {
                 self.counters.add(Counter::UpstreamBytesIn, count as u64);
                 if let Some(attempt) = active.exchange.attempts.last_mut() {
@@ -412,7 +479,9 @@ impl Worker {
     }
 
     fn client_writable(&self, active: &Active) -> bool {
-        self.clients.peek(active.client).is_some_and(|client| client.transport.writable)
+        self.clients
+            .peek(active.client)
+            .is_some_and(|client| client.transport.writable)
     }
 
     /// Frames the bytes for the client and sends them.
@@ -423,7 +492,10 @@ impl Worker {
                 Ok(found) => found,
                 Err(error) => {
                     active.exchange.record.detail = Some(error.reason().to_owned());
-                    return Turn::Input(Input::UpstreamFailed(Failure::new(Phase::ReadBody, Cause::BodyInvalid)));
+                    return Turn::Input(Input::UpstreamFailed(Failure::new(
+                        Phase::ReadBody,
+                        Cause::BodyInvalid,
+                    )));
                 }
             };
             if let Some(attempt) = active.exchange.attempts.last_mut() {
@@ -431,7 +503,8 @@ impl Worker {
             }
             let chunked = active.response.out == Framing::Chunked;
             let head = encode::chunk_head(found.bytes as u64);
-            let stretches = Stretches::new().frame(&found, rest, chunked.then_some(head.as_bytes()), b"");
+            let stretches =
+                Stretches::new().frame(&found, rest, chunked.then_some(head.as_bytes()), b"");
             if found.done {
                 // The end of the body leaves with its last bytes.
                 self.append_client(active, stretches.list());
@@ -461,12 +534,21 @@ impl Worker {
         if active.response.out == Framing::Chunked {
             let raw = active.response.decoder.trailers();
             if !raw.is_empty() {
-                active.exchange.response.upstream_trailers.extend_from_slice(raw);
+                active
+                    .exchange
+                    .response
+                    .upstream_trailers
+                    .extend_from_slice(raw);
             }
             let mut out = std::mem::take(&mut self.text);
             out.clear();
             let facts = self.facts(active.client);
-            kp_proxy::last_chunk(&mut out, &mut active.exchange, self.program, &self.context(&facts));
+            kp_proxy::last_chunk(
+                &mut out,
+                &mut active.exchange,
+                self.program,
+                &self.context(&facts),
+            );
             self.append_client(active, &[&out]);
             self.text = out;
         }
@@ -512,16 +594,25 @@ impl Worker {
 
     /// Writes to the client: what is pending, then `more`.
     pub(crate) fn push_client(&mut self, active: &mut Active, more: &[&[u8]]) -> bool {
-        let Some(client) = self.clients.at(active.client) else { return false };
+        let Some(client) = self.clients.at(active.client) else {
+            return false;
+        };
         let offered = active.to_client.len() + more.iter().map(|bytes| bytes.len()).sum::<usize>();
-        match active.to_client.push(&mut client.transport, more, &mut self.buffers) {
+        match active
+            .to_client
+            .push(&mut client.transport, more, &mut self.buffers)
+        {
             Sent::Bytes(count) => {
                 if count > 0 {
                     active.deadlines.client_write = NEVER;
                     active.exchange.record.bytes_sent += count as u64;
                     self.counters.add(Counter::ClientBytesOut, count as u64);
                 }
-                active.response.read_max = if count == offered { (active.response.read_max * 2).min(READ_MAX) } else { READ_MIN };
+                active.response.read_max = if count == offered {
+                    (active.response.read_max * 2).min(READ_MAX)
+                } else {
+                    READ_MIN
+                };
                 count > 0
             }
             Sent::Broken(_) => {

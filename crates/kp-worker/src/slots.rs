@@ -113,18 +113,31 @@ impl<T> Slots<T> {
     /// The key of what is in a slot.
     pub(crate) fn key_at(&self, index: usize) -> Option<Key> {
         let slot = self.chunks.get(index / CHUNK)?.get(index % CHUNK)?;
-        slot.value.as_ref().map(|_| Key { index: index as u32, generation: slot.generation })
+        slot.value.as_ref().map(|_| Key {
+            index: index as u32,
+            generation: slot.generation,
+        })
     }
 
     /// Takes a value out while its slot stays taken, so that it can be used beside everything else.
     pub(crate) fn lend(&mut self, key: Key) -> Option<T> {
-        let slot = self.chunks.get_mut(key.index as usize / CHUNK)?.get_mut(key.index as usize % CHUNK)?;
-        if slot.generation == key.generation { slot.value.take() } else { None }
+        let slot = self
+            .chunks
+            .get_mut(key.index as usize / CHUNK)?
+            .get_mut(key.index as usize % CHUNK)?;
+        if slot.generation == key.generation {
+            slot.value.take()
+        } else {
+            None
+        }
     }
 
     /// Puts a lent value back; `false`, and the value is gone, if its slot was freed meanwhile.
     pub(crate) fn restore(&mut self, key: Key, value: T) -> bool {
-        let slot = self.chunks.get_mut(key.index as usize / CHUNK).and_then(|chunk| chunk.get_mut(key.index as usize % CHUNK));
+        let slot = self
+            .chunks
+            .get_mut(key.index as usize / CHUNK)
+            .and_then(|chunk| chunk.get_mut(key.index as usize % CHUNK));
         match slot.filter(|slot| slot.generation == key.generation) {
             Some(slot) => {
                 slot.value = Some(value);

@@ -7,8 +7,8 @@ use crate::reactor::Worker;
 use crate::relay::Pieces;
 use kp_config::model::{BodyInFile, Level};
 use kp_http::{Framing, encode};
-use kp_proxy::{Cause, Failure, Phase};
 use kp_proxy::Input;
+use kp_proxy::{Cause, Failure, Phase};
 use std::fs::File;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -53,7 +53,12 @@ impl Worker {
     }
 
     /// Puts body bytes where the collected body is.
-    pub(crate) fn collect(&mut self, active: &mut Active, found: &Pieces, input: &[u8]) -> Option<Input> {
+    pub(crate) fn collect(
+        &mut self,
+        active: &mut Active,
+        found: &Pieces,
+        input: &[u8],
+    ) -> Option<Input> {
         let location = self.location(active.exchange.location);
         if matches!(active.request.collected, Collected::None) {
             active.request.collected = Collected::Memory(Vec::new());
@@ -62,20 +67,38 @@ impl Worker {
             for range in found.ranges() {
                 body.extend_from_slice(input.get(range.clone()).unwrap_or_default());
             }
-            if body.len() > location.client_body_buffer_size || location.client_body_in_file_only != BodyInFile::Off {
-                let spill = Spill { waiting: std::mem::take(body), busy: true, ..Spill::default() };
+            if body.len() > location.client_body_buffer_size
+                || location.client_body_in_file_only != BodyInFile::Off
+            {
+                let mut spill = Spill::default();
+                spill.waiting = std::mem::take(body);
+                spill.busy = true;
                 active.request.collected = Collected::File(spill);
                 self.spill_serial += 1;
-                let keep = location.client_body_in_file_only != BodyInFile::Off || self.program.uses().request_body;
-                self.log_exchange(active, Level::Warn, "a client request body is buffered to a temporary file");
+                let keep = location.client_body_in_file_only != BodyInFile::Off
+                    || self.program.uses().request_body;
+                self.log_exchange(
+                    active,
+                    Level::Warn,
+                    "a client request body is buffered to a temporary file",
+                );
                 let name = format!("kp-{}-{:010}", self.pid, self.spill_serial);
-                self.jobs.submit(active.key, Job::Create { directory: location.client_body_temp_path.clone(), name, keep });
+                self.jobs.submit(
+                    active.key,
+                    Job::Create {
+                        directory: location.client_body_temp_path.clone(),
+                        name,
+                        keep,
+                    },
+                );
             }
             return None;
         }
         if let Collected::File(spill) = &mut active.request.collected {
             for range in found.ranges() {
-                spill.waiting.extend_from_slice(input.get(range.clone()).unwrap_or_default());
+                spill
+                    .waiting
+                    .extend_from_slice(input.get(range.clone()).unwrap_or_default());
             }
             if spill.waiting.len() >= PIECE_BYTES {
                 self.write_spill(active);
@@ -85,10 +108,22 @@ impl Worker {
     }
 
     fn write_spill(&mut self, active: &mut Active) {
-        let Collected::File(spill) = &mut active.request.collected else { return };
-        let Some(file) = spill.file.clone().filter(|_| !spill.busy && !spill.waiting.is_empty()) else { return };
+        let Collected::File(spill) = &mut active.request.collected else {
+            return;
+        };
+        let Some(file) = spill
+            .file
+            .clone()
+            .filter(|_| !spill.busy && !spill.waiting.is_empty())
+        else {
+            return;
+        };
         spill.busy = true;
-        let job = Job::Write { file, offset: spill.written, data: std::mem::take(&mut spill.waiting) };
+        let job = Job::Write {
+            file,
+            offset: spill.written,
+            data: std::mem::take(&mut spill.waiting),
+        };
         self.jobs.submit(active.key, job);
     }
 
@@ -101,7 +136,8 @@ impl Worker {
                 Turn::Nothing
             }
             Collected::Memory(body) => {
-                active.exchange.request.body = self.program.uses().request_body.then(|| body.clone());
+                active.exchange.request.body =
+                    self.program.uses().request_body.then(|| body.clone());
                 Turn::Input(Input::Collected)
             }
             Collected::None | Collected::File(_) => Turn::Input(Input::Collected),
@@ -110,14 +146,20 @@ impl Worker {
 
     /// Takes in a file operation for a collected body.
     pub(crate) fn spill_done(&mut self, active: &mut Active, done: Done) -> Option<Input> {
-        let remove = self.location(active.exchange.location).client_body_in_file_only != BodyInFile::On;
-        let Collected::File(spill) = &mut active.request.collected else { return None };
+        let remove = self
+            .location(active.exchange.location)
+            .client_body_in_file_only
+            != BodyInFile::On;
+        let Collected::File(spill) = &mut active.request.collected else {
+            return None;
+        };
         spill.busy = false;
         let failed = match done {
             Done::Created(Ok((file, path))) => {
                 spill.file = Some(Arc::new(file));
                 spill.remove = remove;
-                active.exchange.request.body_file = Some(path.to_string_lossy().into_owned().into_bytes());
+                active.exchange.request.body_file =
+                    Some(path.to_string_lossy().into_owned().into_bytes());
                 spill.path = Some(path);
                 None
             }
@@ -132,9 +174,15 @@ impl Worker {
             Done::Opened(_) => None,
         };
         if let Some((call, error)) = failed {
-            let text = format!("{call}() of a temporary file failed ({})", crate::jobs::errno_text(&error));
+            let text = format!(
+                "{call}() of a temporary file failed ({})",
+                crate::jobs::errno_text(&error)
+            );
             self.log_exchange(active, Level::Crit, &text);
-            return Some(Input::ClientFailed(Failure::new(Phase::RequestBody, Cause::Internal)));
+            return Some(Input::ClientFailed(Failure::new(
+                Phase::RequestBody,
+                Cause::Internal,
+            )));
         }
         if active.request.whole && active.request.stage == RequestStage::Collecting {
             active.request.stage = RequestStage::Done;
@@ -143,7 +191,8 @@ impl Worker {
             }
             return None;
         }
-        if matches!(&active.request.collected, Collected::File(spill) if spill.waiting.len() >= PIECE_BYTES) {
+        if matches!(&active.request.collected, Collected::File(spill) if spill.waiting.len() >= PIECE_BYTES)
+        {
             self.write_spill(active);
         }
         None
@@ -151,7 +200,9 @@ impl Worker {
 
     /// Sends the next piece of a body from its file.
     pub(crate) fn replay_file(&mut self, active: &mut Active, cursor: u64) -> Turn {
-        let Collected::File(spill) = &mut active.request.collected else { return Turn::Nothing };
+        let Collected::File(spill) = &mut active.request.collected else {
+            return Turn::Nothing;
+        };
         if spill.busy {
             return Turn::Nothing;
         }
@@ -162,17 +213,34 @@ impl Worker {
             }
             return Turn::Moved;
         }
-        let Some(file) = spill.file.clone() else { return Turn::Nothing };
+        let Some(file) = spill.file.clone() else {
+            return Turn::Nothing;
+        };
         spill.busy = true;
-        let length = usize::try_from(spill.written - cursor).unwrap_or(PIECE_BYTES).min(PIECE_BYTES);
-        self.jobs.submit(active.key, Job::Read { file, offset: cursor, length, buffer: Vec::new() });
+        let length = usize::try_from(spill.written - cursor)
+            .unwrap_or(PIECE_BYTES)
+            .min(PIECE_BYTES);
+        self.jobs.submit(
+            active.key,
+            Job::Read {
+                file,
+                offset: cursor,
+                length,
+                buffer: Vec::new(),
+            },
+        );
         Turn::Nothing
     }
 
     fn replayed(&mut self, active: &mut Active, bytes: &[u8]) -> Option<Input> {
-        let RequestStage::Replaying(cursor) = active.request.stage else { return None };
+        let RequestStage::Replaying(cursor) = active.request.stage else {
+            return None;
+        };
         if bytes.is_empty() {
-            return Some(Input::ClientFailed(Failure::new(Phase::RequestBody, Cause::Internal)));
+            return Some(Input::ClientFailed(Failure::new(
+                Phase::RequestBody,
+                Cause::Internal,
+            )));
         }
         active.request.stage = RequestStage::Replaying(cursor + bytes.len() as u64);
         let chunk = encode::chunk_head(bytes.len() as u64);

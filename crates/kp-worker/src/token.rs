@@ -60,7 +60,13 @@ mod tests {
 
     #[test]
     fn tokens_survive_packing() {
-        for kind in [Kind::Listener, Kind::Client, Kind::Upstream, Kind::Own, Kind::Exchange] {
+        for kind in [
+            Kind::Listener,
+            Kind::Client,
+            Kind::Upstream,
+            Kind::Own,
+            Kind::Exchange,
+        ] {
             for key in [
                 Key {
                     index: 0,

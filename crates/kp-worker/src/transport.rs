@@ -47,7 +47,13 @@ pub(crate) enum Sent {
 impl Transport {
     /// A fresh connection can be written to at once, and read only after an event.
     pub(crate) fn new(fd: OwnedFd, writable: bool) -> Self {
-        Self { fd, readable: false, writable, ending: false, errored: false }
+        Self {
+            fd,
+            readable: false,
+            writable,
+            ending: false,
+            errored: false,
+        }
     }
 
     /// Takes note of an epoll event.

@@ -4,18 +4,22 @@ use crate::active::{Active, NEVER, READ_MAX, ResponseStage, Tunnel};
 use crate::drive::Turn;
 use crate::reactor::Worker;
 use crate::transport::Received;
-use kp_shm::counters::Counter;
+use kp_shm::Counter;
 
 impl Worker {
     /// Moves a tunnel one step in both directions.
     pub(crate) fn tunnel(&mut self, active: &mut Active) -> Turn {
-        let ResponseStage::Tunnel(mut ends) = active.response.stage else { return Turn::Nothing };
+        let ResponseStage::Tunnel(mut ends) = active.response.stage else {
+            return Turn::Nothing;
+        };
         let mut moved = self.tunnel_up(active, &mut ends);
         moved |= self.tunnel_down(active, &mut ends);
         moved |= self.pass_ends(active, &mut ends);
         active.response.stage = ResponseStage::Tunnel(ends);
         let broken = active.response.write_broken.is_some();
-        if ends.upstream_ended && active.to_client.is_empty() && (ends.client_ended || broken) || ends.client_ended && broken {
+        if ends.upstream_ended && active.to_client.is_empty() && (ends.client_ended || broken)
+            || ends.client_ended && broken
+        {
             self.close_tunnel(active);
             return Turn::Moved;
         }
@@ -40,7 +44,9 @@ impl Worker {
         if ends.client_ended || !active.to_upstream.is_empty() {
             return false;
         }
-        let Some(client) = self.clients.at(active.client) else { return false };
+        let Some(client) = self.clients.at(active.client) else {
+            return false;
+        };
         if !client.input.is_empty() {
             let mut held = std::mem::take(&mut client.input);
             self.push_upstream(active, &[&held]);
@@ -69,7 +75,9 @@ impl Worker {
         if ends.upstream_ended || !active.to_client.is_empty() {
             return false;
         }
-        let Some(upstream) = active.upstream.and_then(|key| self.upstreams.at(key)) else { return false };
+        let Some(upstream) = active.upstream.and_then(|key| self.upstreams.at(key)) else {
+            return false;
+        };
         if !upstream.input.is_empty() {
             let mut held = std::mem::take(&mut upstream.input);
             self.push_client(active, &[&held]);

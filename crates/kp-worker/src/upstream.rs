@@ -6,11 +6,11 @@ use crate::token::{Key, Kind};
 use crate::transport::Transport;
 use crate::wheel::TimerId;
 use kp_config::model::{Balancer, Level, PeerAddress, UpstreamId};
-use kp_proxy::{Cause, Failure, Phase};
 use kp_proxy::Input;
 use kp_proxy::Target;
 use kp_proxy::vars;
-use kp_shm::counters::Counter;
+use kp_proxy::{Cause, Failure, Phase};
+use kp_shm::Counter;
 use kp_upstream::{Idle, NoPeer, Outcome, PeerId, PickQuery, Put, Ticket};
 use std::net::SocketAddr;
 
@@ -54,18 +54,36 @@ impl Worker {
             Some(Target::Group(group)) => group,
             Some(Target::Address(address)) => {
                 active.exchange.machine.peers = 1;
-                active.exchange.begin_attempt(UpstreamId(u32::MAX), &address_text(&address), now_ms);
+                active.exchange.begin_attempt(
+                    UpstreamId(u32::MAX),
+                    &address_text(&address),
+                    now_ms,
+                );
                 return self.connect(active, &address, None);
             }
-            None => return Some(Input::UpstreamFailed(Failure::new(Phase::Connect, Cause::BadTarget))),
+            None => {
+                return Some(Input::UpstreamFailed(Failure::new(
+                    Phase::Connect,
+                    Cause::BadTarget,
+                )));
+            }
         };
         active.exchange.machine.peers = self.groups.tries(group);
         let Ok(peer) = self.pick(active, group) else {
-            active.exchange.begin_attempt(group, &self.config.http.upstreams[group.index()].name, now_ms);
+            active.exchange.begin_attempt(
+                group,
+                &self.config.http.upstreams[group.index()].name,
+                now_ms,
+            );
             self.counters.increment(Counter::UpstreamNoLivePeers);
-            return Some(Input::UpstreamFailed(Failure::new(Phase::Connect, Cause::NoLivePeer)));
+            return Some(Input::UpstreamFailed(Failure::new(
+                Phase::Connect,
+                Cause::NoLivePeer,
+            )));
         };
-        active.exchange.begin_attempt(group, self.groups.name(peer), now_ms);
+        active
+            .exchange
+            .begin_attempt(group, self.groups.name(peer), now_ms);
         if active.exchange.machine.tries > 1 {
             self.counters.increment(Counter::UpstreamRetries);
         }
@@ -73,7 +91,10 @@ impl Worker {
             return Some(self.reuse(active, handle, peer));
         }
         let Some(address) = self.groups.address(peer).cloned() else {
-            return Some(Input::UpstreamFailed(Failure::new(Phase::Connect, Cause::NoLivePeer)));
+            return Some(Input::UpstreamFailed(Failure::new(
+                Phase::Connect,
+                Cause::NoLivePeer,
+            )));
         };
         self.connect(active, &address, Some(peer))
     }
@@ -81,16 +102,26 @@ impl Worker {
     fn pick(&mut self, active: &mut Active, group: UpstreamId) -> Result<PeerId, NoPeer> {
         let mut key = std::mem::take(&mut self.key_text);
         key.clear();
-        if let Balancer::Hash { key: template, .. } = &self.config.http.upstreams[group.index()].balancer {
+        if let Balancer::Hash { key: template, .. } =
+            &self.config.http.upstreams[group.index()].balancer
+        {
             let facts = self.facts(active.client);
-            vars::evaluate(template, &mut active.exchange, self.program, &self.context(&facts), &mut key);
+            vars::evaluate(
+                template,
+                &mut active.exchange,
+                self.program,
+                &self.context(&facts),
+                &mut key,
+            );
         }
         let query = PickQuery {
             hash_key: &key,
             client: active.exchange.connection.remote.map(|remote| remote.ip()),
             now_ms: self.clock.mono_ms,
         };
-        let picked = self.groups.pick(group, &query, &mut active.exchange.machine.tried);
+        let picked = self
+            .groups
+            .pick(group, &query, &mut active.exchange.machine.tried);
         self.key_text = key;
         picked
     }
@@ -98,9 +129,12 @@ impl Worker {
     /// Takes an idle connection into use.
     fn reuse(&mut self, active: &mut Active, handle: u64, peer: PeerId) -> Input {
         let key = crate::token::parse(handle).map(|(_, key)| key);
-        let Some((key, upstream)) = key.and_then(|key| self.upstreams.at(key).map(|upstream| (key, upstream))) else {
+        let Some((key, upstream)) =
+            key.and_then(|key| self.upstreams.at(key).map(|upstream| (key, upstream)))
+        else {
             debug_assert!(false, "the pool named a connection that is gone");
-            self.groups.finished(peer, Outcome::NotCounted, self.clock.mono_ms);
+            self.groups
+                .finished(peer, Outcome::NotCounted, self.clock.mono_ms);
             return Input::UpstreamFailed(Failure::new(Phase::Connect, Cause::StaleConnection));
         };
         upstream.phase = UpstreamPhase::Busy;
@@ -115,10 +149,18 @@ impl Worker {
         Input::Connected { reused: true }
     }
 
-    fn connect(&mut self, active: &mut Active, address: &PeerAddress, peer: Option<PeerId>) -> Option<Input> {
-        if self.connections() >= self.connections_max() && !self.close_an_idle_one() {
+    fn connect(
+        &mut self,
+        active: &mut Active,
+        address: &PeerAddress,
+        peer: Option<PeerId>,
+    ) -> Option<Input> {
+        if self.connections() >= self.connections_max && !self.close_an_idle_one() {
             self.finish_peer(peer, Outcome::NotCounted);
-            return Some(Input::UpstreamFailed(Failure::new(Phase::Connect, Cause::Overload)));
+            return Some(Input::UpstreamFailed(Failure::new(
+                Phase::Connect,
+                Cause::Overload,
+            )));
         }
         let bind = match self.bind_address(active) {
             Ok(bind) => bind,
@@ -137,14 +179,16 @@ impl Worker {
             Err(error) => {
                 self.finish_peer(peer, Outcome::Failed);
                 self.counters.increment(Counter::UpstreamConnectFailures);
-                return Some(Input::UpstreamFailed(Failure::new(Phase::Connect, Cause::ConnectFailed(error.raw_os_error().unwrap_or(0)))));
+                return Some(Input::UpstreamFailed(Failure::new(
+                    Phase::Connect,
+                    Cause::ConnectFailed(error.raw_os_error().unwrap_or(0)),
+                )));
             }
         };
         let proxy = &self.location(active.exchange.location).proxy;
         if proxy.socket_keepalive {
-            let on = kp_sys::socket::Keepalive { enabled: true, ..kp_sys::socket::Keepalive::default() };
-            // Not on unix sockets.
-            let _ = kp_sys::socket::set_keepalive_on(&fd, &on);
+            // Without effect on unix sockets.
+            let _ = kp_sys::socket::set_keepalive(&fd);
         }
         let upstream = Upstream {
             transport: Transport::new(fd, false),
@@ -166,26 +210,45 @@ impl Worker {
         if let Some(upstream) = self.upstreams.peek(key)
             && let Err(error) = self.register(&upstream.transport.fd, token)
         {
-            return Some(Input::UpstreamFailed(Failure::new(Phase::Connect, Cause::ConnectFailed(error.raw_os_error().unwrap_or(0)))));
+            return Some(Input::UpstreamFailed(Failure::new(
+                Phase::Connect,
+                Cause::ConnectFailed(error.raw_os_error().unwrap_or(0)),
+            )));
         }
         None
     }
 
     /// `proxy_bind`: the local address to connect from.
     fn bind_address(&mut self, active: &mut Active) -> Result<Option<SocketAddr>, Failure> {
-        let Some(template) = &self.location(active.exchange.location).proxy.bind else { return Ok(None) };
+        let Some(template) = &self.location(active.exchange.location).proxy.bind else {
+            return Ok(None);
+        };
         let mut text = Vec::new();
         let facts = self.facts(active.client);
-        vars::evaluate(template, &mut active.exchange, self.program, &self.context(&facts), &mut text);
+        vars::evaluate(
+            template,
+            &mut active.exchange,
+            self.program,
+            &self.context(&facts),
+            &mut text,
+        );
         if text.is_empty() {
             return Ok(None);
         }
         let text = String::from_utf8_lossy(&text);
-        let address = text.parse::<SocketAddr>().or_else(|_| text.trim_matches(['[', ']']).parse().map(|ip| SocketAddr::new(ip, 0)));
+        let address = text.parse::<SocketAddr>().or_else(|_| {
+            text.trim_matches(['[', ']'])
+                .parse()
+                .map(|ip| SocketAddr::new(ip, 0))
+        });
         match address {
             Ok(address) => Ok(Some(address)),
             Err(_) => {
-                self.log_exchange(active, Level::Error, &format!("invalid local address \"{text}\""));
+                self.log_exchange(
+                    active,
+                    Level::Error,
+                    &format!("invalid local address \"{text}\""),
+                );
                 Err(Failure::new(Phase::Connect, Cause::Internal))
             }
         }
@@ -200,15 +263,24 @@ impl Worker {
 
     /// The exchange is done with its upstream connection, whatever state that is in.
     pub(crate) fn drop_upstream(&mut self, active: &mut Active) {
-        let Some(key) = active.upstream.take() else { return };
+        let Some(key) = active.upstream.take() else {
+            return;
+        };
         self.end_booking(active, key);
         self.close_upstream(key);
     }
 
     /// Ends the attempt at the peer with what the machine says about it.
     fn end_booking(&mut self, active: &mut Active, key: Key) {
-        let outcome = active.exchange.machine.outcome.take().unwrap_or(Outcome::Ok);
-        let Some(upstream) = self.upstreams.at(key) else { return };
+        let outcome = active
+            .exchange
+            .machine
+            .outcome
+            .take()
+            .unwrap_or(Outcome::Ok);
+        let Some(upstream) = self.upstreams.at(key) else {
+            return;
+        };
         if !std::mem::take(&mut upstream.booked) {
             return;
         }
@@ -226,20 +298,35 @@ impl Worker {
     pub(crate) fn release_upstream(&mut self, active: &mut Active) {
         let now_ms = self.clock.mono_ms;
         let reusable = self.reusable(active);
-        let Some(key) = active.upstream.take() else { return };
+        let Some(key) = active.upstream.take() else {
+            return;
+        };
         self.end_booking(active, key);
-        let Some(upstream) = self.upstreams.at(key) else { return };
-        let Some(peer) = upstream.peer.filter(|_| reusable) else { return self.close_upstream(key) };
+        let Some(upstream) = self.upstreams.at(key) else {
+            return;
+        };
+        let Some(peer) = upstream.peer.filter(|_| reusable) else {
+            return self.close_upstream(key);
+        };
         let idle = Idle {
             peer,
             location: active.exchange.location,
             handle: key.token(Kind::Upstream),
             requests: upstream.requests,
             opened_ms: upstream.opened_ms,
-            keep_alive_timeout_s: active.exchange.response.upstream.as_ref().and_then(|head| head.keep_alive_timeout_s),
+            keep_alive_timeout_s: active
+                .exchange
+                .response
+                .upstream
+                .as_ref()
+                .and_then(|head| head.keep_alive_timeout_s),
         };
         match self.pool.put(&idle, now_ms) {
-            Put::Kept { ticket, deadline_ms, evicted } => {
+            Put::Kept {
+                ticket,
+                deadline_ms,
+                evicted,
+            } => {
                 upstream.phase = UpstreamPhase::Idle;
                 upstream.active = None;
                 upstream.ticket = Some(ticket);
@@ -257,9 +344,17 @@ impl Worker {
 
     /// Whether nothing of this request or its answer can still be on the connection.
     fn reusable(&self, active: &Active) -> bool {
-        let Some(upstream) = active.upstream.and_then(|key| self.upstreams.peek(key)) else { return false };
-        let request_sent = active.request.stage == RequestStage::Done && active.to_upstream.is_empty();
-        active.exchange.response.upstream.as_ref().is_some_and(|head| head.persistent)
+        let Some(upstream) = active.upstream.and_then(|key| self.upstreams.peek(key)) else {
+            return false;
+        };
+        let request_sent =
+            active.request.stage == RequestStage::Done && active.to_upstream.is_empty();
+        active
+            .exchange
+            .response
+            .upstream
+            .as_ref()
+            .is_some_and(|head| head.persistent)
             && !active.exchange.machine.upstream_close
             && active.exchange.machine.failure.is_none()
             && request_sent
@@ -274,7 +369,10 @@ impl Worker {
     /// An event on, or the end of the time of, a connection that no exchange uses: whatever it is, it ends here. Bytes
     /// that came unasked reach nobody.
     pub(crate) fn end_idle_upstream(&mut self, key: Key) {
-        let idle = self.upstreams.peek(key).filter(|upstream| upstream.phase == UpstreamPhase::Idle);
+        let idle = self
+            .upstreams
+            .peek(key)
+            .filter(|upstream| upstream.phase == UpstreamPhase::Idle);
         if let Some((peer, ticket)) = idle.and_then(|upstream| upstream.peer.zip(upstream.ticket)) {
             self.pool.remove(peer, ticket, key.token(Kind::Upstream));
             self.counters.decrement(Counter::UpstreamConnectionsIdle);
@@ -283,7 +381,9 @@ impl Worker {
     }
 
     pub(crate) fn close_upstream(&mut self, key: Key) {
-        let Some(mut upstream) = self.upstreams.remove(key) else { return };
+        let Some(mut upstream) = self.upstreams.remove(key) else {
+            return;
+        };
         self.buffers.give(&mut upstream.input);
         self.wheel.free(upstream.timer);
         self.counters.decrement(Counter::UpstreamConnectionsActive);
