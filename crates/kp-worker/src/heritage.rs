@@ -13,7 +13,7 @@ pub struct Heritage {
     /// Configuration and what was compiled from it.
     pub prepared: Prepared,
     /// The shared regions, mapped before the first fork.
-    pub shm: &'static Shm,
+    pub shm: Shm,
     /// This process's row in the scoreboard.
     pub row: Row,
     /// Worker slot, from 0.

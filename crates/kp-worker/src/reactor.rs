@@ -85,7 +85,7 @@ pub(crate) struct Worker {
     hostname: String,
     prefix: PathBuf,
     group: String,
-    shm: &'static kp_shm::Shm,
+    shm: kp_shm::Shm,
     row: Row,
     /// Where the last search for an idle connection ended.
     idle_cursor: usize,
