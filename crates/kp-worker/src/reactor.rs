@@ -128,7 +128,7 @@ impl Worker {
             queue: VecDeque::new(),
             groups: Groups::new(
                 &config.http.upstreams,
-                heritage.shm,
+                &heritage.shm,
                 heritage.row,
                 u64::from_ne_bytes(seed),
             ),
