@@ -40,6 +40,8 @@ pub struct Setup {
     arguments: Vec<String>,
     allowed: Vec<String>,
     bare: bool,
+    single: bool,
+    own_user: bool,
 }
 
 impl Setup {
@@ -55,6 +57,8 @@ impl Setup {
             arguments: Vec::new(),
             allowed: Vec::new(),
             bare: false,
+            single: false,
+            own_user: false,
         }
     }
 
@@ -128,6 +132,18 @@ impl Setup {
         self
     }
 
+    /// The configuration has no workers (`master_process off`).
+    pub fn single(mut self) -> Self {
+        self.single = true;
+        self
+    }
+
+    /// The configuration says itself which user workers run as.
+    pub fn as_root_of_its_own(mut self) -> Self {
+        self.own_user = true;
+        self
+    }
+
     /// Expects error log lines at `alert` or above that hold this text.
     pub fn allow(mut self, text: &str) -> Self {
         self.allowed.push(text.to_owned());
@@ -141,10 +157,17 @@ impl Setup {
 
     /// Runs `kp -t` on the configuration.
     pub fn check(self) -> Checked {
+        self.argument("-t").check_start()
+    }
+
+    /// Runs kp on a configuration that it is expected to end with.
+    pub fn check_start(self) -> Checked {
         let files = Files::write(&self);
-        let mut command = files.command();
-        command.arg("-t").args(&self.arguments);
-        let output = command.output().expect("running kp -t");
+        let output = files
+            .command()
+            .args(&self.arguments)
+            .output()
+            .expect("running kp");
         Checked::new(&output)
     }
 
@@ -159,12 +182,16 @@ impl Setup {
         text = text
             .replace("%LISTEN%", listen)
             .replace("%DIR%", &directory.to_string_lossy());
-        if self.bare { text } else { suited(&text) }
+        if self.bare {
+            text
+        } else {
+            suited(&text, self.own_user)
+        }
     }
 }
 
 /// Adds what a test needs and the text does not say, on the text's own lines, so that line numbers stay true.
-fn suited(text: &str) -> String {
+fn suited(text: &str, own_user: bool) -> String {
     let says = |name: &str| {
         text.split(|c: char| c.is_whitespace() || matches!(c, ';' | '{' | '}'))
             .any(|word| word == name)
@@ -183,7 +210,9 @@ fn suited(text: &str) -> String {
         }
     }
     // Another server of nginx's language may stand in for kp (KP_BIN), which may need words of its own.
-    front.push_str(&std::env::var("KP_TEST_MAIN").unwrap_or_default());
+    if !own_user {
+        front.push_str(&std::env::var("KP_TEST_MAIN").unwrap_or_default());
+    }
     let mut http = String::new();
     for (name, line) in [
         ("access_log", "access_log access.log;"),
@@ -257,7 +286,7 @@ impl Files {
 /// Workers of a master that runs as root give up its rights; they must still reach the test's files.
 fn open_to_workers(path: &Path) {
     use std::os::unix::fs::PermissionsExt;
-    fs::set_permissions(path, fs::Permissions::from_mode(0o755))
+    fs::set_permissions(path, fs::Permissions::from_mode(0o777))
         .expect("opening the directory to workers");
 }
 
@@ -332,17 +361,17 @@ impl Kp {
             allowed: setup.allowed,
             exited: None,
         };
-        kp.wait_ready();
+        kp.wait_ready(setup.single);
         kp
     }
 
     /// Ready is: the pid file is there and every worker has its title. The pid file comes after listen(), so a client
     /// that connects now is served.
-    fn wait_ready(&mut self) {
+    fn wait_ready(&mut self, single: bool) {
         let start = std::time::Instant::now();
         loop {
             if fs::read_to_string(self.path("kp.pid")).is_ok_and(|text| text.ends_with('\n'))
-                && !self.worker_pids().is_empty()
+                && (single || !self.worker_pids().is_empty())
             {
                 return;
             }
@@ -426,6 +455,13 @@ impl Kp {
             .into_iter()
             .filter(serving)
             .collect()
+    }
+
+    /// Waits until that many workers serve.
+    pub fn wait_workers(&self, count: usize) {
+        wait::until(SOON, &format!("{count} workers"), || {
+            self.worker_pids().len() == count
+        });
     }
 
     /// All children of the master.

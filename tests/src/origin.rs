@@ -238,6 +238,14 @@ pub struct Conversation {
 }
 
 impl Conversation {
+    /// The address of the other side, without its port.
+    pub fn peer_ip(&self) -> String {
+        self.stream
+            .peer_addr()
+            .map(|address| address.ip().to_string())
+            .unwrap_or_default()
+    }
+
     /// Reads the next request whole. An error when the connection ends first.
     pub fn request(&mut self) -> io::Result<Request> {
         let head = self.head()?;

@@ -11,4 +11,16 @@
     reason = "tests panic to fail, and read the clock to check that something came in time"
 )]
 
+mod balancing;
+mod config_cases;
+mod deadlines;
+mod framing;
+mod headers;
+mod lifecycle;
+mod logs;
+mod memory;
 mod parsing;
+mod proxying;
+mod routing;
+mod static_files;
+mod streaming;
