@@ -73,25 +73,36 @@ pub(crate) struct Options {
 /// Reads the arguments after the program's name.
 pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, String> {
     let mut arguments = arguments.into_iter().peekable();
-    if arguments.peek().is_some_and(|first| first == "demo-upstream") {
+    if arguments
+        .peek()
+        .is_some_and(|first| first == "demo-upstream")
+    {
         arguments.next();
         return demo_upstream(arguments);
     }
     let mut options = Options::default();
     let mut order = None;
-    let (mut version, mut build, mut help, mut test, mut dump, mut quiet) = (false, false, false, false, false, false);
+    let (mut version, mut build, mut help, mut test, mut dump, mut quiet) =
+        (false, false, false, false, false, false);
     while let Some(argument) = arguments.next() {
         let Some(mut letters) = argument.as_bytes().strip_prefix(b"-") else {
-            return Err(format!("invalid option: \"{}\"", argument.to_string_lossy()));
+            return Err(format!(
+                "invalid option: \"{}\"",
+                argument.to_string_lossy()
+            ));
         };
         while let Some((letter, rest)) = letters.split_first() {
             letters = rest;
             let mut value = |needs: &str| {
                 let attached = std::mem::take(&mut letters);
-                let value = if attached.is_empty() { arguments.next() } else { Some(OsStr::from_bytes(attached).to_owned()) };
-                value.filter(|value| !value.is_empty()).ok_or_else(|| {
-                    format!("option \"-{}\" requires {needs}", char::from(*letter))
-                })
+                let value = if attached.is_empty() {
+                    arguments.next()
+                } else {
+                    Some(OsStr::from_bytes(attached).to_owned())
+                };
+                value
+                    .filter(|value| !value.is_empty())
+                    .ok_or_else(|| format!("option \"-{}\" requires {needs}", char::from(*letter)))
             };
             match letter {
                 b'?' | b'h' => help = true,
@@ -114,7 +125,11 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Com
         _ if help => Command::Help,
         _ if build => Command::Build,
         _ if version => Command::Version,
-        _ if test || dump => Command::Test { options, dump, quiet },
+        _ if test || dump => Command::Test {
+            options,
+            dump,
+            quiet,
+        },
         Some(order) => Command::Signal { options, order },
         None => Command::Run(options),
     })
@@ -131,13 +146,20 @@ fn order_named(name: &OsStr) -> Result<Order, String> {
 }
 
 fn text(value: OsString) -> Result<String, String> {
-    String::from_utf8(value.into_vec()).map_err(|_| String::from("option \"-g\" requires UTF-8 text"))
+    String::from_utf8(value.into_vec())
+        .map_err(|_| String::from("option \"-g\" requires UTF-8 text"))
 }
 
 fn demo_upstream(mut arguments: impl Iterator<Item = OsString>) -> Result<Command, String> {
     let usage = || String::from("usage: kp demo-upstream PORT NAME");
-    let port = arguments.next().and_then(|port| port.to_str()?.parse().ok()).ok_or_else(usage)?;
-    let name = arguments.next().and_then(|name| name.into_string().ok()).ok_or_else(usage)?;
+    let port = arguments
+        .next()
+        .and_then(|port| port.to_str()?.parse().ok())
+        .ok_or_else(usage)?;
+    let name = arguments
+        .next()
+        .and_then(|name| name.into_string().ok())
+        .ok_or_else(usage)?;
     // The name travels in a header field.
     let printable = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_graphic());
     match arguments.next() {
@@ -151,49 +173,106 @@ mod tests {
     use super::*;
 
     fn parsed(line: &str) -> Result<Command, String> {
-        parse(line.split(' ').filter(|word| !word.is_empty()).map(OsString::from))
+        parse(
+            line.split(' ')
+                .filter(|word| !word.is_empty())
+                .map(OsString::from),
+        )
     }
 
     fn options(prefix: &str, configuration: &str) -> Options {
-        Options { prefix: Some(prefix.into()), configuration: Some(configuration.into()), ..Options::default() }
+        Options {
+            prefix: Some(prefix.into()),
+            configuration: Some(configuration.into()),
+            ..Options::default()
+        }
     }
 
     #[test]
     fn accepted_lines() {
-        let reload = |options| Command::Signal { options, order: Order::Reload };
-        let test = |dump, quiet| Command::Test { options: Options::default(), dump, quiet };
+        let reload = |options| Command::Signal {
+            options,
+            order: Order::Reload,
+        };
+        let test = |dump, quiet| Command::Test {
+            options: Options::default(),
+            dump,
+            quiet,
+        };
         for (line, meaning) in [
             ("", Command::Run(Options::default())),
-            ("-p /srv/ -c kp.conf", Command::Run(options("/srv/", "kp.conf"))),
-            ("-p/srv/ -ckp.conf", Command::Run(options("/srv/", "kp.conf"))),
+            (
+                "-p /srv/ -c kp.conf",
+                Command::Run(options("/srv/", "kp.conf")),
+            ),
+            (
+                "-p/srv/ -ckp.conf",
+                Command::Run(options("/srv/", "kp.conf")),
+            ),
             ("-t", test(false, false)),
             ("-tq", test(false, true)),
             ("-q -t", test(false, true)),
             ("-T", test(true, false)),
             ("-s reload", reload(Options::default())),
             ("-sreload", reload(Options::default())),
-            ("-p target/run -c kp.yaml -s reload", reload(options("target/run", "kp.yaml"))),
+            (
+                "-p target/run -c kp.yaml -s reload",
+                reload(options("target/run", "kp.yaml")),
+            ),
             ("-qsreload", reload(Options::default())),
-            ("-s stop", Command::Signal { options: Options::default(), order: Order::Stop }),
-            ("-s quit", Command::Signal { options: Options::default(), order: Order::Quit }),
-            ("-s reopen", Command::Signal { options: Options::default(), order: Order::Reopen }),
+            (
+                "-s stop",
+                Command::Signal {
+                    options: Options::default(),
+                    order: Order::Stop,
+                },
+            ),
+            (
+                "-s quit",
+                Command::Signal {
+                    options: Options::default(),
+                    order: Order::Quit,
+                },
+            ),
+            (
+                "-s reopen",
+                Command::Signal {
+                    options: Options::default(),
+                    order: Order::Reopen,
+                },
+            ),
             ("-tsreload", test(false, false)),
             ("-v", Command::Version),
             ("-V -t", Command::Build),
             ("-h", Command::Help),
             ("-?", Command::Help),
-            ("-tqc -odd", Command::Test {
-                options: Options { configuration: Some("-odd".into()), ..Options::default() },
-                dump: false,
-                quiet: true,
-            }),
+            (
+                "-tqc -odd",
+                Command::Test {
+                    options: Options {
+                        configuration: Some("-odd".into()),
+                        ..Options::default()
+                    },
+                    dump: false,
+                    quiet: true,
+                },
+            ),
             ("-", Command::Run(Options::default())),
-            ("-e log -g daemon", Command::Run(Options {
-                error_log: Some("log".into()),
-                globals: Some("daemon".into()),
-                ..Options::default()
-            })),
-            ("demo-upstream 9001 one", Command::DemoUpstream { port: 9001, name: "one".into() }),
+            (
+                "-e log -g daemon",
+                Command::Run(Options {
+                    error_log: Some("log".into()),
+                    globals: Some("daemon".into()),
+                    ..Options::default()
+                }),
+            ),
+            (
+                "demo-upstream 9001 one",
+                Command::DemoUpstream {
+                    port: 9001,
+                    name: "one".into(),
+                },
+            ),
         ] {
             assert_eq!(parsed(line), Ok(meaning), "{line}");
         }
@@ -213,8 +292,14 @@ mod tests {
             ("-e", "option \"-e\" requires file name"),
             ("-g", "option \"-g\" requires parameter"),
             ("demo-upstream", "usage: kp demo-upstream PORT NAME"),
-            ("demo-upstream 70000 one", "usage: kp demo-upstream PORT NAME"),
-            ("demo-upstream 1 one two", "usage: kp demo-upstream PORT NAME"),
+            (
+                "demo-upstream 70000 one",
+                "usage: kp demo-upstream PORT NAME",
+            ),
+            (
+                "demo-upstream 1 one two",
+                "usage: kp demo-upstream PORT NAME",
+            ),
         ] {
             assert_eq!(parsed(line), Err(complaint.to_string()), "{line}");
         }

@@ -110,7 +110,11 @@ pub(crate) enum Stop {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
     /// Waits for its workers (or, `listening`, for its sockets); `alone`: nothing serves meanwhile.
-    Starting { deadline_ms: u64, alone: bool, listening: bool },
+    Starting {
+        deadline_ms: u64,
+        alone: bool,
+        listening: bool,
+    },
     Serving,
     Draining,
 }
@@ -120,7 +124,9 @@ enum Seat {
     Starting,
     Ready,
     /// Nobody; a new worker is due then.
-    Vacant { due_ms: u64 },
+    Vacant {
+        due_ms: u64,
+    },
     /// Nobody; whether a new worker is started depends on how the newer generation fares.
     Held,
     /// Nobody, and nobody will come.
@@ -153,7 +159,11 @@ impl Generation {
     }
 
     fn count(&self, seat: Seat) -> u32 {
-        self.slots.iter().filter(|slot| slot.seat == seat).map(|_| 1).sum()
+        self.slots
+            .iter()
+            .filter(|slot| slot.seat == seat)
+            .map(|_| 1)
+            .sum()
     }
 
     fn close_vacant(&mut self) {
@@ -163,8 +173,16 @@ impl Generation {
     }
 
     fn steer(&self) -> Action {
-        let live = self.slots.iter().zip(0..).filter(|(slot, _)| slot.seat == Seat::Ready).map(|(_, index)| index);
-        Action::Steer { live: live.collect(), slots: self.slots.len() as u32 }
+        let live = self
+            .slots
+            .iter()
+            .zip(0..)
+            .filter(|(slot, _)| slot.seat == Seat::Ready)
+            .map(|(_, index)| index);
+        Action::Steer {
+            live: live.collect(),
+            slots: self.slots.len() as u32,
+        }
     }
 }
 
@@ -196,7 +214,9 @@ impl Plan {
 
     /// A generation is being started: another reload has to wait.
     pub(crate) fn is_starting(&self) -> bool {
-        self.generations.iter().any(|generation| matches!(generation.phase, Phase::Starting { .. }))
+        self.generations
+            .iter()
+            .any(|generation| matches!(generation.phase, Phase::Starting { .. }))
     }
 
     /// The master is on its way out.
@@ -206,7 +226,11 @@ impl Plan {
 
     /// The generation that serves, with its ready workers.
     pub(crate) fn serving(&self) -> Option<(u32, u32)> {
-        let serving = self.generations.iter().rev().find(|generation| generation.phase == Phase::Serving)?;
+        let serving = self
+            .generations
+            .iter()
+            .rev()
+            .find(|generation| generation.phase == Phase::Serving)?;
         Some((serving.number, serving.count(Seat::Ready)))
     }
 
@@ -231,27 +255,60 @@ impl Plan {
         self.last_number = self.next_number();
         let number = self.last_number;
         let alone = self.serving().is_none();
-        let slot = Slot { seat: Seat::Starting, born_ms: now_ms, backoff_ms: BACKOFF_FIRST_MS };
+        let slot = Slot {
+            seat: Seat::Starting,
+            born_ms: now_ms,
+            backoff_ms: BACKOFF_FIRST_MS,
+        };
         let slots = vec![slot; workers as usize];
-        let phase = Phase::Starting { deadline_ms: now_ms + READY_MS, alone, listening: alone };
-        self.generations.push(Generation { number, phase, slots });
+        let phase = Phase::Starting {
+            deadline_ms: now_ms + READY_MS,
+            alone,
+            listening: alone,
+        };
+        self.generations.push(Generation {
+            number,
+            phase,
+            slots,
+        });
         if alone {
             // Its workers serve one by one, as they get ready.
             self.actions.push(Action::Listen { generation: number });
         }
-        self.actions.extend((0..workers).map(|slot| Action::Spawn { generation: number, slot }));
+        self.actions.extend((0..workers).map(|slot| Action::Spawn {
+            generation: number,
+            slot,
+        }));
     }
 
     /// A worker said that it can serve.
     pub(crate) fn ready(&mut self, number: u32, slot: u32) {
-        let Some(generation) = self.generations.iter_mut().find(|generation| generation.number == number) else { return };
-        let Some(place) = generation.slots.get_mut(slot as usize).filter(|place| place.seat == Seat::Starting) else { return };
+        let Some(generation) = self
+            .generations
+            .iter_mut()
+            .find(|generation| generation.number == number)
+        else {
+            return;
+        };
+        let Some(place) = generation
+            .slots
+            .get_mut(slot as usize)
+            .filter(|place| place.seat == Seat::Starting)
+        else {
+            return;
+        };
         place.seat = Seat::Ready;
         match generation.phase {
             Phase::Starting { alone: false, .. } | Phase::Draining => {}
-            Phase::Starting { alone: true, .. } => self.actions.push(Action::Commit { generation: number, slot }),
+            Phase::Starting { alone: true, .. } => self.actions.push(Action::Commit {
+                generation: number,
+                slot,
+            }),
             Phase::Serving => {
-                self.actions.push(Action::Commit { generation: number, slot });
+                self.actions.push(Action::Commit {
+                    generation: number,
+                    slot,
+                });
                 self.actions.push(generation.steer());
             }
         }
@@ -265,18 +322,38 @@ impl Plan {
         let newer_starts = self.generations.iter().any(|other| {
             other.number > number && matches!(other.phase, Phase::Starting { alone: false, .. })
         });
-        let Some(generation) = self.generations.iter_mut().find(|generation| generation.number == number) else { return };
-        let Some(place) = generation.slots.get_mut(slot as usize).filter(|place| place.seat.is_taken()) else { return };
+        let Some(generation) = self
+            .generations
+            .iter_mut()
+            .find(|generation| generation.number == number)
+        else {
+            return;
+        };
+        let Some(place) = generation
+            .slots
+            .get_mut(slot as usize)
+            .filter(|place| place.seat.is_taken())
+        else {
+            return;
+        };
         let was_ready = place.seat == Seat::Ready;
         place.seat = match generation.phase {
             _ if stopping || fatal => Seat::Closed,
             Phase::Draining | Phase::Starting { alone: false, .. } => Seat::Closed,
             Phase::Serving if newer_starts => Seat::Held,
-            Phase::Serving | Phase::Starting { alone: true, .. } => Seat::Vacant { due_ms: back_off(place, now_ms) },
+            Phase::Serving | Phase::Starting { alone: true, .. } => Seat::Vacant {
+                due_ms: back_off(place, now_ms),
+            },
         };
         match generation.phase {
             Phase::Starting { alone: false, .. } if !stopping => {
-                self.fail(number, format!("worker process {slot} of generation {number} {}", describe(ending)));
+                self.fail(
+                    number,
+                    format!(
+                        "worker process {slot} of generation {number} {}",
+                        describe(ending)
+                    ),
+                );
             }
             Phase::Serving if was_ready && !stopping => self.actions.push(generation.steer()),
             _ => {}
@@ -286,23 +363,49 @@ impl Plan {
 
     /// A starting generation cannot serve.
     pub(crate) fn fail(&mut self, number: u32, reason: String) {
-        let Some(generation) = self.generations.iter_mut().find(|generation| generation.number == number) else { return };
-        let Phase::Starting { alone, .. } = generation.phase else { return };
+        let Some(generation) = self
+            .generations
+            .iter_mut()
+            .find(|generation| generation.number == number)
+        else {
+            return;
+        };
+        let Phase::Starting { alone, .. } = generation.phase else {
+            return;
+        };
         generation.phase = Phase::Draining;
         generation.close_vacant();
         self.actions.push(Action::Kill { generation: number });
-        self.actions.push(Action::Failed { generation: number, reason });
+        self.actions.push(Action::Failed {
+            generation: number,
+            reason,
+        });
         if alone && !self.has_served && self.stopping.is_none() {
             // Nothing served before: there is nothing to stay with.
             self.stopping = Some(Stop::Fast);
             self.gave_up = true;
         }
-        for slot in self.generations.iter_mut().flat_map(|generation| &mut generation.slots) {
+        for slot in self
+            .generations
+            .iter_mut()
+            .flat_map(|generation| &mut generation.slots)
+        {
             if slot.seat == Seat::Held {
                 slot.seat = Seat::Vacant { due_ms: 0 };
             }
         }
         self.settle(number);
+    }
+
+    /// A worker said why it cannot start. Where an old generation serves that is the end of the new one at once.
+    pub(crate) fn refuse(&mut self, number: u32, reason: String) {
+        let reloads = |generation: &&Generation| {
+            generation.number == number
+                && matches!(generation.phase, Phase::Starting { alone: false, .. })
+        };
+        if self.generations.iter().find(reloads).is_some() {
+            self.fail(number, reason);
+        }
     }
 
     /// Time passes.
@@ -311,20 +414,29 @@ impl Plan {
             matches!(generation.phase, Phase::Starting { deadline_ms, .. } if deadline_ms <= now_ms)
         }).map(|generation| generation.number).collect();
         for number in late {
-            self.fail(number, format!("generation {number} was not ready in {} s", READY_MS / 1000));
+            self.fail(
+                number,
+                format!("generation {number} was not ready in {} s", READY_MS / 1000),
+            );
         }
         for generation in &mut self.generations {
             for (slot, index) in generation.slots.iter_mut().zip(0..) {
                 if matches!(slot.seat, Seat::Vacant { due_ms } if due_ms <= now_ms) {
                     slot.seat = Seat::Starting;
                     slot.born_ms = now_ms;
-                    self.actions.push(Action::Spawn { generation: generation.number, slot: index });
+                    self.actions.push(Action::Spawn {
+                        generation: generation.number,
+                        slot: index,
+                    });
                 }
             }
         }
         if self.kill_at_ms.is_some_and(|at| at <= now_ms) {
             self.kill_at_ms = None;
-            self.actions.extend(self.generations.iter().map(|generation| Action::Kill { generation: generation.number }));
+            self.actions
+                .extend(self.generations.iter().map(|generation| Action::Kill {
+                    generation: generation.number,
+                }));
         }
     }
 
@@ -346,10 +458,17 @@ impl Plan {
             generation.phase = Phase::Draining;
             generation.close_vacant();
             match how {
-                Stop::Fast => self.actions.push(Action::Terminate { generation: generation.number }),
-                Stop::Graceful if uncommitted => self.actions.push(Action::Terminate { generation: generation.number }),
+                Stop::Fast => self.actions.push(Action::Terminate {
+                    generation: generation.number,
+                }),
+                Stop::Graceful if uncommitted => self.actions.push(Action::Terminate {
+                    generation: generation.number,
+                }),
                 Stop::Graceful if already => {}
-                Stop::Graceful => self.actions.push(Action::Drain { generation: generation.number, successor: false }),
+                Stop::Graceful => self.actions.push(Action::Drain {
+                    generation: generation.number,
+                    successor: false,
+                }),
             }
         }
         self.sweep();
@@ -357,33 +476,71 @@ impl Plan {
 
     /// WINCH: the workers finish what they have, the master stays, with its sockets, for a later HUP.
     pub(crate) fn retire(&mut self) {
-        for generation in self.generations.iter_mut().filter(|generation| generation.phase != Phase::Draining) {
+        for generation in self
+            .generations
+            .iter_mut()
+            .filter(|generation| generation.phase != Phase::Draining)
+        {
             generation.phase = Phase::Draining;
             generation.close_vacant();
-            self.actions.push(Action::Drain { generation: generation.number, successor: false });
+            self.actions.push(Action::Drain {
+                generation: generation.number,
+                successor: false,
+            });
         }
         self.sweep();
     }
 
     /// The generation's sockets listen.
     pub(crate) fn listened(&mut self, number: u32) {
-        let Some(generation) = self.generations.iter_mut().find(|generation| generation.number == number) else { return };
-        if matches!(generation.phase, Phase::Starting { alone: false, listening: true, .. }) {
+        let Some(generation) = self
+            .generations
+            .iter_mut()
+            .find(|generation| generation.number == number)
+        else {
+            return;
+        };
+        if matches!(
+            generation.phase,
+            Phase::Starting {
+                alone: false,
+                listening: true,
+                ..
+            }
+        ) {
             self.promote(number, false);
         }
     }
 
     /// After a change in generation `number`: is it complete, or over?
     fn settle(&mut self, number: u32) {
-        let Some(generation) = self.generations.iter_mut().find(|generation| generation.number == number) else { return };
-        let (ready, closed) = (generation.count(Seat::Ready), generation.count(Seat::Closed));
+        let Some(generation) = self
+            .generations
+            .iter_mut()
+            .find(|generation| generation.number == number)
+        else {
+            return;
+        };
+        let (ready, closed) = (
+            generation.count(Seat::Ready),
+            generation.count(Seat::Closed),
+        );
         let slots = generation.slots.len() as u32;
         match &mut generation.phase {
             Phase::Starting { alone: true, .. } if closed == slots => {
-                self.fail(number, format!("no worker process of generation {number} could start"));
+                self.fail(
+                    number,
+                    format!("no worker process of generation {number} could start"),
+                );
             }
-            Phase::Starting { alone: true, .. } if ready + closed == slots => self.promote(number, true),
-            Phase::Starting { alone: false, listening, .. } if ready == slots && !*listening => {
+            Phase::Starting { alone: true, .. } if ready + closed == slots => {
+                self.promote(number, true);
+            }
+            Phase::Starting {
+                alone: false,
+                listening,
+                ..
+            } if ready == slots && !*listening => {
                 *listening = true;
                 self.actions.push(Action::Listen { generation: number });
             }
@@ -400,20 +557,33 @@ impl Plan {
                 generation.phase = Phase::Serving;
                 if !alone {
                     let slots = 0..generation.slots.len() as u32;
-                    self.actions.extend(slots.map(|slot| Action::Commit { generation: number, slot }));
+                    self.actions.extend(slots.map(|slot| Action::Commit {
+                        generation: number,
+                        slot,
+                    }));
                 }
                 self.actions.push(generation.steer());
             }
         }
-        for generation in self.generations.iter_mut().filter(|generation| generation.number < number) {
+        for generation in self
+            .generations
+            .iter_mut()
+            .filter(|generation| generation.number < number)
+        {
             if generation.phase == Phase::Serving {
                 generation.phase = Phase::Draining;
                 generation.close_vacant();
-                self.actions.push(Action::Drain { generation: generation.number, successor: true });
+                self.actions.push(Action::Drain {
+                    generation: generation.number,
+                    successor: true,
+                });
             }
         }
         let workers = self.serving().map_or(0, |(_, workers)| workers);
-        self.actions.push(Action::Serving { generation: number, workers });
+        self.actions.push(Action::Serving {
+            generation: number,
+            workers,
+        });
         self.sweep();
     }
 
@@ -423,13 +593,17 @@ impl Plan {
         self.generations.retain(|generation| {
             let over = generation.phase == Phase::Draining && generation.is_gone();
             if over {
-                actions.push(Action::Forget { generation: generation.number });
+                actions.push(Action::Forget {
+                    generation: generation.number,
+                });
             }
             !over
         });
         if self.stopping.is_some() && self.generations.is_empty() && !self.exited {
             self.exited = true;
-            self.actions.push(Action::Exit { asked: !self.gave_up });
+            self.actions.push(Action::Exit {
+                asked: !self.gave_up,
+            });
         }
     }
 }
@@ -449,8 +623,14 @@ fn back_off(slot: &mut Slot, now_ms: u64) -> u64 {
 pub(crate) fn describe(ending: Ending) -> String {
     match ending {
         Ending::Exited(code) => format!("exited with code {code}"),
-        Ending::Signaled { signal, core_dumped: true } => format!("exited on signal {signal} (core dumped)"),
-        Ending::Signaled { signal, core_dumped: false } => format!("exited on signal {signal}"),
+        Ending::Signaled {
+            signal,
+            core_dumped: true,
+        } => format!("exited on signal {signal} (core dumped)"),
+        Ending::Signaled {
+            signal,
+            core_dumped: false,
+        } => format!("exited on signal {signal}"),
     }
 }
 
@@ -458,7 +638,10 @@ pub(crate) fn describe(ending: Ending) -> String {
 mod tests {
     use super::*;
 
-    const KILLED: Ending = Ending::Signaled { signal: 9, core_dumped: false };
+    const KILLED: Ending = Ending::Signaled {
+        signal: 9,
+        core_dumped: false,
+    };
     const FATAL: Ending = Ending::Exited(2);
 
     fn spawn(generation: u32, slot: u32) -> Action {
@@ -470,7 +653,10 @@ mod tests {
     }
 
     fn steer(live: &[u32], slots: u32) -> Action {
-        Action::Steer { live: live.to_vec(), slots }
+        Action::Steer {
+            live: live.to_vec(),
+            slots,
+        }
     }
 
     /// A plan whose first generation, of `workers`, serves since 0 ms.
@@ -489,14 +675,23 @@ mod tests {
     fn first_generation_listens_before_its_workers_start_and_each_serves_when_ready() {
         let mut plan = Plan::default();
         plan.begin(2, 0);
-        assert_eq!(plan.take_actions(), [Action::Listen { generation: 1 }, spawn(1, 0), spawn(1, 1)]);
+        assert_eq!(
+            plan.take_actions(),
+            [Action::Listen { generation: 1 }, spawn(1, 0), spawn(1, 1)]
+        );
         plan.listened(1);
         plan.ready(1, 1);
         assert_eq!(plan.take_actions(), [commit(1, 1)]);
         assert_eq!(plan.serving(), None);
         plan.ready(1, 0);
-        let served = Action::Serving { generation: 1, workers: 2 };
-        assert_eq!(plan.take_actions(), [commit(1, 0), steer(&[0, 1], 2), served]);
+        let served = Action::Serving {
+            generation: 1,
+            workers: 2,
+        };
+        assert_eq!(
+            plan.take_actions(),
+            [commit(1, 0), steer(&[0, 1], 2), served]
+        );
     }
 
     #[test]
@@ -508,9 +703,18 @@ mod tests {
         plan.ready(2, 0);
         assert_eq!(plan.take_actions(), [Action::Listen { generation: 2 }]);
         plan.listened(2);
-        let drain = Action::Drain { generation: 1, successor: true };
-        let served = Action::Serving { generation: 2, workers: 1 };
-        assert_eq!(plan.take_actions(), [commit(2, 0), steer(&[0], 1), drain, served]);
+        let drain = Action::Drain {
+            generation: 1,
+            successor: true,
+        };
+        let served = Action::Serving {
+            generation: 2,
+            workers: 1,
+        };
+        assert_eq!(
+            plan.take_actions(),
+            [commit(2, 0), steer(&[0], 1), drain, served]
+        );
         plan.ended(1, 0, Ending::Exited(0), 5_100);
         assert_eq!(plan.take_actions(), []);
         plan.ended(1, 1, KILLED, 5_100);
@@ -525,11 +729,20 @@ mod tests {
         plan.ready(2, 0);
         plan.take_actions();
         plan.fail(2, "listen() failed".into());
-        let failed = Action::Failed { generation: 2, reason: "listen() failed".into() };
-        assert_eq!(plan.take_actions(), [Action::Kill { generation: 2 }, failed]);
+        let failed = Action::Failed {
+            generation: 2,
+            reason: "listen() failed".into(),
+        };
+        assert_eq!(
+            plan.take_actions(),
+            [Action::Kill { generation: 2 }, failed]
+        );
         plan.ended(2, 0, KILLED, 10);
         assert_eq!(plan.take_actions(), [Action::Forget { generation: 2 }]);
-        assert_eq!((plan.serving(), plan.is_starting(), plan.next_number()), (Some((1, 1)), false, 3));
+        assert_eq!(
+            (plan.serving(), plan.is_starting(), plan.next_number()),
+            (Some((1, 1)), false, 3)
+        );
     }
 
     #[test]
@@ -542,8 +755,14 @@ mod tests {
         plan.tick(10_999);
         assert_eq!(plan.take_actions(), []);
         plan.tick(11_000);
-        let failed = Action::Failed { generation: 2, reason: "generation 2 was not ready in 10 s".into() };
-        assert_eq!(plan.take_actions(), [Action::Kill { generation: 2 }, failed]);
+        let failed = Action::Failed {
+            generation: 2,
+            reason: "generation 2 was not ready in 10 s".into(),
+        };
+        assert_eq!(
+            plan.take_actions(),
+            [Action::Kill { generation: 2 }, failed]
+        );
         plan.ready(2, 1);
         assert_eq!(plan.take_actions(), []);
         assert_eq!(plan.serving(), Some((1, 1)));
@@ -557,7 +776,16 @@ mod tests {
         plan.ended(2, 1, FATAL, 5);
         let reason = "worker process 1 of generation 2 exited with code 2".into();
         let actions = plan.take_actions();
-        assert_eq!(actions, [Action::Kill { generation: 2 }, Action::Failed { generation: 2, reason }]);
+        assert_eq!(
+            actions,
+            [
+                Action::Kill { generation: 2 },
+                Action::Failed {
+                    generation: 2,
+                    reason
+                }
+            ]
+        );
     }
 
     #[test]
@@ -608,7 +836,10 @@ mod tests {
             now = due;
             plan.tick(now);
         }
-        assert_eq!(waits, [100, 200, 400, 800, 1_600, 3_200, 6_400, 10_000, 10_000]);
+        assert_eq!(
+            waits,
+            [100, 200, 400, 800, 1_600, 3_200, 6_400, 10_000, 10_000]
+        );
         now += LIVED_MS;
         plan.ended(1, 0, KILLED, now);
         assert_eq!(plan.deadline_ms(), Some(now));
@@ -629,9 +860,20 @@ mod tests {
         plan.take_actions();
         plan.ended(1, 0, FATAL, 10);
         let reason = "no worker process of generation 1 could start".into();
-        let failed = Action::Failed { generation: 1, reason };
+        let failed = Action::Failed {
+            generation: 1,
+            reason,
+        };
         let exit = Action::Exit { asked: false };
-        assert_eq!(plan.take_actions(), [Action::Kill { generation: 1 }, failed, Action::Forget { generation: 1 }, exit]);
+        assert_eq!(
+            plan.take_actions(),
+            [
+                Action::Kill { generation: 1 },
+                failed,
+                Action::Forget { generation: 1 },
+                exit
+            ]
+        );
     }
 
     #[test]
@@ -641,14 +883,26 @@ mod tests {
         plan.ready(1, 0);
         plan.take_actions();
         plan.ended(1, 1, FATAL, 10);
-        assert_eq!(plan.take_actions(), [steer(&[0], 2), Action::Serving { generation: 1, workers: 1 }]);
+        assert_eq!(
+            plan.take_actions(),
+            [
+                steer(&[0], 2),
+                Action::Serving {
+                    generation: 1,
+                    workers: 1
+                }
+            ]
+        );
     }
 
     #[test]
     fn fast_stop_terminates_then_kills() {
         let mut plan = serving(2);
         plan.stop(Stop::Fast, 1_000);
-        assert_eq!(plan.take_actions(), [Action::CloseListeners, Action::Terminate { generation: 1 }]);
+        assert_eq!(
+            plan.take_actions(),
+            [Action::CloseListeners, Action::Terminate { generation: 1 }]
+        );
         plan.ended(1, 0, Ending::Exited(0), 1_001);
         plan.tick(1_799);
         assert_eq!(plan.take_actions(), []);
@@ -656,7 +910,13 @@ mod tests {
         plan.tick(1_800);
         assert_eq!(plan.take_actions(), [Action::Kill { generation: 1 }]);
         plan.ended(1, 1, KILLED, 1_801);
-        assert_eq!(plan.take_actions(), [Action::Forget { generation: 1 }, Action::Exit { asked: true }]);
+        assert_eq!(
+            plan.take_actions(),
+            [
+                Action::Forget { generation: 1 },
+                Action::Exit { asked: true }
+            ]
+        );
     }
 
     #[test]
@@ -665,8 +925,18 @@ mod tests {
         plan.begin(1, 0);
         plan.take_actions();
         plan.stop(Stop::Graceful, 5);
-        let drain = Action::Drain { generation: 1, successor: false };
-        assert_eq!(plan.take_actions(), [Action::CloseListeners, drain, Action::Terminate { generation: 2 }]);
+        let drain = Action::Drain {
+            generation: 1,
+            successor: false,
+        };
+        assert_eq!(
+            plan.take_actions(),
+            [
+                Action::CloseListeners,
+                drain,
+                Action::Terminate { generation: 2 }
+            ]
+        );
         plan.stop(Stop::Graceful, 6);
         assert_eq!(plan.take_actions(), []);
         plan.ended(2, 0, Ending::Exited(0), 10);
@@ -674,7 +944,13 @@ mod tests {
         plan.stop(Stop::Fast, 20);
         assert_eq!(plan.take_actions(), [Action::Terminate { generation: 1 }]);
         plan.ended(1, 0, Ending::Exited(0), 30);
-        assert_eq!(plan.take_actions(), [Action::Forget { generation: 1 }, Action::Exit { asked: true }]);
+        assert_eq!(
+            plan.take_actions(),
+            [
+                Action::Forget { generation: 1 },
+                Action::Exit { asked: true }
+            ]
+        );
     }
 
     #[test]
@@ -683,19 +959,36 @@ mod tests {
         plan.ended(1, 0, KILLED, 0);
         plan.take_actions();
         plan.stop(Stop::Graceful, 1);
-        assert_eq!(plan.take_actions().last(), Some(&Action::Exit { asked: true }));
+        assert_eq!(
+            plan.take_actions().last(),
+            Some(&Action::Exit { asked: true })
+        );
     }
 
     #[test]
     fn retired_workers_end_the_master_stays_and_a_reload_brings_new_ones() {
         let mut plan = serving(1);
         plan.retire();
-        assert_eq!(plan.take_actions(), [Action::Drain { generation: 1, successor: false }]);
+        assert_eq!(
+            plan.take_actions(),
+            [Action::Drain {
+                generation: 1,
+                successor: false
+            }]
+        );
         plan.ended(1, 0, Ending::Exited(0), 10);
         assert_eq!(plan.take_actions(), [Action::Forget { generation: 1 }]);
         plan.begin(1, 20);
-        assert_eq!(plan.take_actions(), [Action::Listen { generation: 2 }, spawn(2, 0)]);
+        assert_eq!(
+            plan.take_actions(),
+            [Action::Listen { generation: 2 }, spawn(2, 0)]
+        );
         plan.ended(2, 0, FATAL, 30);
-        assert!(!plan.take_actions().iter().any(|action| matches!(action, Action::Exit { .. })));
+        assert!(
+            !plan
+                .take_actions()
+                .iter()
+                .any(|action| matches!(action, Action::Exit { .. }))
+        );
     }
 }

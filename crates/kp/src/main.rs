@@ -1,2 +1,59 @@
-//! The kp binary.
-fn main() {}
+//! The kp binary: the command line and the master process.
+
+mod cli;
+mod control;
+mod crew;
+mod demo_upstream;
+mod generation;
+mod listeners;
+mod logs;
+mod master;
+mod pidfile;
+mod report;
+mod settings;
+mod spawn;
+mod start;
+mod state;
+mod version;
+
+use cli::Command;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    // First of all: whatever is opened from here on must not become stdin, stdout or stderr.
+    if kp_sys::process::fill_standard_descriptors().is_err() {
+        return ExitCode::FAILURE;
+    }
+    let arguments: Vec<_> = std::env::args_os().collect();
+    let command = match cli::parse(arguments.iter().skip(1).cloned()) {
+        Ok(command) => command,
+        Err(complaint) => {
+            report::say(complaint);
+            return ExitCode::FAILURE;
+        }
+    };
+    match command {
+        Command::Run(options) => {
+            let words: Vec<_> = arguments
+                .iter()
+                .map(|word| word.to_string_lossy())
+                .collect();
+            start::serve(&options, &words.join(" "))
+        }
+        Command::Test {
+            options,
+            dump,
+            quiet,
+        } => control::test(&options, dump, quiet),
+        Command::Signal { options, order } => control::signal(&options, order),
+        Command::Version => say(&version::short()),
+        Command::Build => say(&version::build()),
+        Command::Help => say(&version::help()),
+        Command::DemoUpstream { port, name } => demo_upstream::serve(port, &name),
+    }
+}
+
+fn say(text: &str) -> ExitCode {
+    report::print(text);
+    ExitCode::SUCCESS
+}

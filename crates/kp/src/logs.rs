@@ -1,0 +1,125 @@
+//! Log files: the master opens and reopens them, the workers write to what they are handed (they may have no right to
+//! open anything).
+
+use crate::report;
+use kp_config::Config;
+use kp_config::model::{ErrorLog, Level, LogFileId, LogTarget};
+use kp_sys::process::Identity;
+use kp_sys::socket::{FDS_MAX, send_fds};
+use kp_worker::{error_log, message};
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::path::Path;
+
+/// Opens every log file of a configuration, in its order.
+pub(crate) fn open(config: &Config) -> Result<Vec<File>, String> {
+    config.log_files.iter().map(|path| open_one(path)).collect()
+}
+
+/// Opens them again after somebody moved them away (USR1). One that cannot be opened keeps its old file; the complaints
+/// are returned. Root gives the files to the workers' user, as nginx.
+pub(crate) fn reopen(
+    config: &Config,
+    files: &mut [File],
+    identity: Option<&Identity>,
+) -> Vec<String> {
+    let mut complaints = Vec::new();
+    for (path, file) in config.log_files.iter().zip(files) {
+        let opened = open_one(path).and_then(|opened| {
+            if let Some(identity) = identity {
+                hand_over(path, &opened, identity)
+                    .map_err(|error| report::failed("chown()", path, &error))?;
+            }
+            Ok(opened)
+        });
+        match opened {
+            Ok(opened) => *file = opened,
+            Err(complaint) => complaints.push(complaint),
+        }
+    }
+    complaints
+}
+
+/// Makes them the files behind `log`.
+pub(crate) fn install(config: &Config, files: &[File]) -> io::Result<()> {
+    error_log::install(&config.main.error_log, duplicates(files)?);
+    Ok(())
+}
+
+/// Lets `log` write to a log that no configuration has named (yet); says so where that is impossible, as nginx.
+pub(crate) fn install_early(path: &Path) {
+    match open_one(path) {
+        Ok(file) => {
+            let target = ErrorLog {
+                target: LogTarget::File(LogFileId(0)),
+                level: Level::Notice,
+            };
+            error_log::install(&[target], vec![file.into()]);
+        }
+        Err(complaint) => report::say(format_args!(
+            "[alert] could not open error log file: {complaint}"
+        )),
+    }
+}
+
+/// Further descriptors of the same files, closed on exec.
+pub(crate) fn duplicates(files: &[File]) -> io::Result<Vec<OwnedFd>> {
+    files
+        .iter()
+        .map(|file| file.as_fd().try_clone_to_owned())
+        .collect()
+}
+
+/// Sends the files to a worker, in datagrams that the kernel takes.
+pub(crate) fn send(channel: &impl AsFd, files: &[File]) -> io::Result<()> {
+    for (batch, number) in files.chunks(FDS_MAX).zip(0_usize..) {
+        let first = u16::try_from(number * FDS_MAX).map_err(io::Error::other)?;
+        let [high, low] = first.to_be_bytes();
+        let fds: Vec<BorrowedFd<'_>> = batch.iter().map(File::as_fd).collect();
+        send_fds(channel, &[message::LOGS, high, low], &fds)?;
+    }
+    Ok(())
+}
+
+/// Makes the directories that must exist before serving, for the workers alone.
+pub(crate) fn make_temporary(config: &Config, identity: Option<&Identity>) -> Result<(), String> {
+    for path in &config.temp_paths {
+        let made = fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(path);
+        made.map_err(|error| report::failed("mkdir()", path, &error))?;
+        if let Some(identity) = identity
+            .filter(|identity| fs::metadata(path).is_ok_and(|found| found.uid() != identity.uid()))
+        {
+            identity
+                .take_ownership(path)
+                .map_err(|error| report::failed("chown()", path, &error))?;
+        }
+    }
+    Ok(())
+}
+
+fn open_one(path: &Path) -> Result<File, String> {
+    File::options()
+        .create(true)
+        .append(true)
+        .open(path)
+        .map_err(|error| report::failed("open()", path, &error))
+}
+
+fn hand_over(path: &Path, file: &File, identity: &Identity) -> io::Result<()> {
+    let found = file.metadata()?;
+    if found.is_file() && found.uid() != identity.uid() {
+        identity.take_ownership(path)?;
+    }
+    if found.is_file() && found.mode() & 0o600 != 0o600 {
+        fs::set_permissions(
+            path,
+            fs::Permissions::from_mode((found.mode() & 0o7777) | 0o600),
+        )?;
+    }
+    Ok(())
+}

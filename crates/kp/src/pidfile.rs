@@ -1,0 +1,138 @@
+//! The pid file: written whole (by renaming), locked by the master for as long as it lives, removed at its end.
+//!
+//! The lock says whether a master lives; the text only says which one. So a stale file never stops a start, and a second
+//! master with the same pid file is refused by name.
+
+use kp_sys::lock;
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+/// This master's pid file.
+#[derive(Debug)]
+pub(crate) struct PidFile {
+    path: PathBuf,
+    /// Holds the lock. No other descriptor of this file may be closed in this process, or the lock is gone.
+    _locked: File,
+}
+
+/// The master that lives by this pid file, if any.
+pub(crate) fn living_master(path: &Path) -> Option<i32> {
+    let file = File::options().read(true).write(true).open(path).ok()?;
+    lock::holder(&file).ok().flatten()
+}
+
+impl PidFile {
+    /// Writes the calling process's number. It must be the master already: locks are not inherited over fork.
+    pub(crate) fn create(path: &Path) -> io::Result<Self> {
+        let temporary = beside(path, &format!("new.{}", kp_sys::process::id()));
+        let written =
+            Self::write(&temporary).and_then(|file| fs::rename(&temporary, path).map(|()| file));
+        match written {
+            Ok(locked) => Ok(Self {
+                path: path.to_owned(),
+                _locked: locked,
+            }),
+            Err(error) => {
+                let _ = fs::remove_file(&temporary);
+                Err(error)
+            }
+        }
+    }
+
+    /// Where it is.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Removes it, at the master's end or when a reload moved it.
+    pub(crate) fn remove(self) {
+        // A missing file is what was wanted; there is nobody to tell about anything else.
+        let _ = fs::remove_file(&self.path);
+    }
+
+    fn write(path: &Path) -> io::Result<File> {
+        let mut file = File::options()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .open(path)?;
+        writeln!(file, "{}", kp_sys::process::id())?;
+        if lock::write_lock(&file)? {
+            Ok(file)
+        } else {
+            Err(io::ErrorKind::WouldBlock.into())
+        }
+    }
+}
+
+/// What a pid file says, or nginx's complaint about it.
+pub(crate) fn read(path: &Path) -> Result<i32, String> {
+    let text =
+        fs::read_to_string(path).map_err(|error| crate::report::failed("open()", path, &error))?;
+    let number = text.trim_matches(['\r', '\n', ' ']);
+    number
+        .parse::<i32>()
+        .ok()
+        .filter(|pid| *pid > 0)
+        .ok_or_else(|| format!("invalid PID number \"{number}\" in \"{}\"", path.display()))
+}
+
+/// A file's neighbour: its name with something appended.
+pub(crate) fn beside(path: &Path, ending: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".");
+    name.push(ending);
+    name.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn written_whole_read_back_and_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("kp.pid");
+        fs::write(&path, "12345 stale").unwrap();
+        assert_eq!(living_master(&path), None);
+        let pid_file = PidFile::create(&path).unwrap();
+        assert_eq!(read(&path), Ok(std::process::id() as i32));
+        assert!(fs::read_to_string(&path).unwrap().ends_with('\n'));
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+        pid_file.remove();
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn complaints_are_nginx_s() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("kp.pid");
+        let shown = path.display();
+        let missing = format!("open() \"{shown}\" failed (2: No such file or directory)");
+        assert_eq!(read(&path), Err(missing));
+        for (text, number) in [
+            ("", ""),
+            ("x\n", "x"),
+            ("-1\n", "-1"),
+            ("0\n", "0"),
+            ("1 2\n", "1 2"),
+        ] {
+            fs::write(&path, text).unwrap();
+            assert_eq!(
+                read(&path),
+                Err(format!("invalid PID number \"{number}\" in \"{shown}\""))
+            );
+        }
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_written_leaves_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("is-a-directory");
+        fs::create_dir(&path).unwrap();
+        assert!(PidFile::create(&path).is_err());
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+}

@@ -1,0 +1,227 @@
+//! The configuration that the command line names: found, loaded, compiled and checked against this machine, or a complete
+//! list of what is wrong with it.
+
+use crate::cli::Options;
+use crate::report;
+use kp_config::{Diagnostic, LoadOptions, Severity, Sources};
+use kp_sys::process::{self, Identity, UnknownIdentity};
+use kp_worker::Prepared;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Built-in prefix.
+pub(crate) const PREFIX: &str = "/etc/kp";
+/// Built-in pid file.
+pub(crate) const PID: &str = "/run/kp.pid";
+/// Built-in error log.
+pub(crate) const ERROR_LOG: &str = "/var/log/kp/error.log";
+/// Built-in access log.
+pub(crate) const ACCESS_LOG: &str = "/var/log/kp/access.log";
+
+/// Where the configuration is looked for without `-c`, in this order.
+pub(crate) fn default_configurations(prefix: &Path) -> (PathBuf, PathBuf) {
+    (prefix.join("kp.yaml"), prefix.join("kp.conf"))
+}
+
+/// Everything about the configuration that was decided before it was read.
+#[derive(Debug, Clone)]
+pub(crate) struct Place {
+    /// The configuration file.
+    pub(crate) path: PathBuf,
+    load: LoadOptions,
+}
+
+impl Place {
+    /// Turns the command line into paths that do not depend on the working directory.
+    pub(crate) fn find(options: &Options) -> Result<Self, String> {
+        let here = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+        let prefix = here(options.prefix.as_deref().unwrap_or(PREFIX.as_ref()));
+        let path = match &options.configuration {
+            Some(path) => prefix.join(path),
+            None => {
+                let (first, second) = default_configurations(&prefix);
+                if first.exists() {
+                    first
+                } else if second.exists() {
+                    second
+                } else {
+                    let (first, second) = (first.display(), second.display());
+                    return Err(format!(
+                        "[emerg] no configuration: neither {first} nor {second} exists, and -c names none"
+                    ));
+                }
+            }
+        };
+        let error_log = options.error_log.as_ref().map(|log| match log.to_str() {
+            Some("stderr") => log.clone(),
+            _ => prefix.join(log),
+        });
+        let globals = options.globals.clone();
+        let load = LoadOptions {
+            path: path.clone(),
+            prefix,
+            globals,
+            error_log,
+            resolve_names: true,
+        };
+        Ok(Self { path, load })
+    }
+
+    /// Loads and checks. What is wrong is the same for `-t`, a start and a reload.
+    pub(crate) fn check(&self) -> Result<Checked, Refused> {
+        let loaded = kp_config::load(&self.load);
+        let (mut diagnostics, sources) = (loaded.diagnostics, loaded.sources);
+        let Some(config) = loaded.config else {
+            return Err(Refused {
+                diagnostics,
+                sources,
+            });
+        };
+        let identity = identity_of(&config.main, &mut diagnostics);
+        match kp_worker::prepare(config) {
+            Ok(prepared) if !has_error(&diagnostics) => Ok(Checked {
+                prepared,
+                identity,
+                findings: Refused {
+                    diagnostics,
+                    sources,
+                },
+            }),
+            Ok(_) => Err(Refused {
+                diagnostics,
+                sources,
+            }),
+            Err(more) => {
+                diagnostics.extend(more);
+                diagnostics
+                    .sort_by_key(|one| one.span.map(|span| (span.file.0, span.line, span.column)));
+                Err(Refused {
+                    diagnostics,
+                    sources,
+                })
+            }
+        }
+    }
+
+    /// Where complaints go when the configuration names no log because it is wrong: `-e`, else the built-in file.
+    pub(crate) fn early_log(&self) -> Option<&Path> {
+        let path = self.load.error_log.as_deref().unwrap_or(ERROR_LOG.as_ref());
+        (path != Path::new("stderr")).then_some(path)
+    }
+}
+
+/// A configuration that can be used.
+#[derive(Debug)]
+pub(crate) struct Checked {
+    /// Configuration and what was compiled from it.
+    pub(crate) prepared: Prepared,
+    /// Whom the workers become; `None`: they stay who the master is.
+    pub(crate) identity: Option<Identity>,
+    /// Warnings, and what was read.
+    pub(crate) findings: Refused,
+}
+
+/// What was found, and in which text.
+#[derive(Debug)]
+pub(crate) struct Refused {
+    /// Errors and warnings.
+    pub(crate) diagnostics: Vec<Diagnostic>,
+    /// The text they point into.
+    pub(crate) sources: Sources,
+}
+
+impl Refused {
+    /// For a terminal: with lines, carets and hints.
+    pub(crate) fn rendered(&self) -> String {
+        kp_config::render(&self.diagnostics, &self.sources)
+    }
+
+    /// One line for each, for the error log.
+    pub(crate) fn lines(&self) -> impl Iterator<Item = (Severity, String)> {
+        self.diagnostics.iter().map(|one| {
+            let place = one.span.and_then(|span| {
+                let source = self.sources.files.get(span.file.0 as usize)?;
+                Some(format!(
+                    " in {}:{}:{}",
+                    source.path.display(),
+                    span.line,
+                    span.column
+                ))
+            });
+            (
+                one.severity,
+                one.message.clone() + &place.unwrap_or_default(),
+            )
+        })
+    }
+
+    /// Logs them: errors at `emerg`, warnings at `warn`.
+    pub(crate) fn log(&self) {
+        for (severity, line) in self.lines() {
+            match severity {
+                Severity::Error => log::error!(target: "emerg", "{line}"),
+                Severity::Warning => log::warn!("{line}"),
+            }
+        }
+    }
+
+    /// The same, with what was found later.
+    pub(crate) fn with(mut self, more: Vec<Diagnostic>) -> Self {
+        self.diagnostics.extend(more);
+        self
+    }
+}
+
+fn has_error(diagnostics: &[Diagnostic]) -> bool {
+    diagnostics
+        .iter()
+        .any(|one| one.severity == Severity::Error)
+}
+
+/// `user`, looked up. Only root can become somebody else.
+fn identity_of(
+    main: &kp_config::model::Main,
+    diagnostics: &mut Vec<Diagnostic>,
+) -> Option<Identity> {
+    if !process::is_root() {
+        if let Some(user) = &main.user {
+            let text = "the \"user\" directive makes sense only if the master process runs with super-user privileges, ignored";
+            diagnostics.push(Diagnostic::warning(user.span, text));
+        }
+        return None;
+    }
+    let Some(user) = &main.user else {
+        return nobody();
+    };
+    let complaint = |call: &str, name: &str, error: &io::Error| {
+        // ENOENT is the "no such name" of the databases; nginx then names no system error either.
+        let reason = match error.raw_os_error() {
+            Some(2) | None => String::new(),
+            Some(_) => format!(" ({})", report::numbered(error)),
+        };
+        Diagnostic::error(user.span, format!("{call}(\"{name}\") failed{reason}"))
+    };
+    match Identity::named(&user.name, &user.group) {
+        Ok(identity) => Some(identity),
+        Err(UnknownIdentity::User(error)) => {
+            let advice = "name a user of this system, as `getent passwd` lists them";
+            diagnostics.push(complaint("getpwnam", &user.name, &error).hint(advice));
+            None
+        }
+        Err(UnknownIdentity::Group(error)) => {
+            let advice = format!(
+                "the group is the user's own name unless it is given: user {} GROUP;",
+                user.name
+            );
+            diagnostics.push(complaint("getgrnam", &user.group, &error).hint(advice));
+            None
+        }
+    }
+}
+
+/// nginx's built-in user; its group has one of two names.
+fn nobody() -> Option<Identity> {
+    ["nogroup", "nobody"]
+        .iter()
+        .find_map(|group| Identity::named("nobody", group).ok())
+}

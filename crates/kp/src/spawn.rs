@@ -1,0 +1,217 @@
+//! Forking a worker: what crosses the fork, and what the child gives up before it serves.
+
+use crate::crew::{Crew, Worker};
+use crate::listeners::Listeners;
+use crate::logs;
+use crate::report;
+use kp_config::model::{CpuAffinity, ErrorLog, Main};
+use kp_shm::{Row, Shm};
+use kp_sys::process::{self, Fork};
+use kp_sys::signals::{self, Signals};
+use kp_sys::socket::seqpacket_pair;
+use kp_worker::{Heritage, error_log, exit};
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+
+/// What every worker of this master is born with, whatever its generation.
+#[derive(Debug)]
+pub(crate) struct House {
+    /// The shared tables.
+    pub(crate) shm: Shm,
+    /// pidfd of the master.
+    pub(crate) master: Option<OwnedFd>,
+    /// `$hostname`.
+    pub(crate) hostname: String,
+    /// The Via token that all processes of this master share.
+    pub(crate) group_token: [u8; 8],
+}
+
+/// Forks the worker of a slot. In the child this does not return.
+pub(crate) fn worker(
+    house: &House,
+    crews: &mut Vec<Crew>,
+    crew: usize,
+    slot: u32,
+    listeners: &Listeners,
+    signals: &mut Option<Signals>,
+) -> io::Result<Worker> {
+    let (ours, theirs) = seqpacket_pair()?;
+    let generation = crews.get(crew).map_or(0, |crew| crew.number);
+    let row = house.shm.scoreboard().claim(generation, slot);
+    if row == Row::PRIVATE {
+        log::warn!("no free row in the shared tables: worker {slot} is not seen in statistics");
+    }
+    // Until the child has its own subscription a signal for it waits.
+    signals::block_all()?;
+    let forked = process::fork();
+    if let Ok(Fork::Child) = forked {
+        // The parent's subscription: its pipe would wake the parent.
+        drop(signals.take());
+        become_worker(house, crews.swap_remove(crew), slot, row, theirs, listeners);
+    }
+    signals::unblock_all()?;
+    match forked {
+        Ok(Fork::Parent(pid)) => {
+            house
+                .shm
+                .scoreboard()
+                .set_pid(row, u32::try_from(pid).unwrap_or(0));
+            Ok(Worker {
+                slot,
+                pid,
+                row,
+                channel: Some(ours),
+            })
+        }
+        Ok(Fork::Child) => process::exit_now(i32::from(exit::FATAL)),
+        Err(error) => {
+            house.shm.reap(row);
+            Err(error)
+        }
+    }
+}
+
+/// The heritage of a slot; the descriptors are duplicates, closed on exec.
+pub(crate) fn heritage(
+    house: &House,
+    crew: Crew,
+    slot: u32,
+    row: Row,
+    channel: Option<OwnedFd>,
+    listeners: &Listeners,
+) -> io::Result<Heritage> {
+    let config = &crew.prepared.config;
+    let sockets = listeners.of_slot(config, slot, crew.slots);
+    let sockets = sockets
+        .map(|(id, fd)| Ok((id, fd.try_clone_to_owned()?)))
+        .collect::<io::Result<_>>()?;
+    Ok(Heritage {
+        prepared: crew.prepared,
+        shm: house.shm,
+        row,
+        slot,
+        generation: crew.number,
+        listeners: sockets,
+        log_files: logs::duplicates(&crew.files)?,
+        master: match (&channel, &house.master) {
+            (Some(_), Some(master)) => Some(master.try_clone()?),
+            _ => None,
+        },
+        channel,
+        hostname: house.hostname.clone(),
+        group_token: house.group_token,
+    })
+}
+
+fn become_worker(
+    house: &House,
+    crew: Crew,
+    slot: u32,
+    row: Row,
+    channel: OwnedFd,
+    listeners: &Listeners,
+) -> ! {
+    process::set_title("kp: worker process");
+    let identity = crew.identity.clone();
+    let targets = crew.prepared.config.main.error_log.clone();
+    let code = match heritage(house, crew, slot, row, Some(channel), listeners) {
+        Ok(heritage) => match own_log(&targets, &heritage)
+            .and_then(|log| give_up(&heritage, &log, identity.as_ref(), slot))
+        {
+            Ok(()) => kp_worker::run(heritage),
+            Err(complaint) => {
+                log::error!(target: "emerg", "{complaint}");
+                exit::FATAL
+            }
+        },
+        Err(error) => {
+            log::error!(target: "emerg", "a worker's descriptors cannot be duplicated ({})", report::numbered(&error));
+            exit::FATAL
+        }
+    };
+    // Not `exit`, and nothing of the master's is dropped: its descriptors are closed already, their numbers may be others'.
+    process::exit_now(i32::from(code))
+}
+
+/// What a worker leaves behind for good: the master's descriptors, rights it does not need.
+fn give_up(
+    heritage: &Heritage,
+    log: &[RawFd],
+    identity: Option<&process::Identity>,
+    slot: u32,
+) -> Result<(), String> {
+    let main = &heritage.prepared.config.main;
+    process::close_all_except(&descriptors(heritage, log))
+        .map_err(|error| call("close_range()", &error))?;
+    if let Some(files) = main.worker_rlimit_nofile
+        && let Err(error) = process::set_open_files_limit(files)
+    {
+        log::error!(target: "alert", "setrlimit(RLIMIT_NOFILE, {files}) failed ({})", report::numbered(&error));
+    }
+    if let Some(identity) = identity {
+        identity
+            .assume()
+            .map_err(|error| call("setuid()", &error))?;
+        let _ = process::set_dumpable();
+    }
+    if let Some(cpus) = cpus_of(main, slot)
+        && let Err(error) = process::set_affinity(&cpus)
+    {
+        log::error!(target: "alert", "sched_setaffinity() failed ({})", report::numbered(&error));
+    }
+    if let Some(folder) = &main.working_directory {
+        std::env::set_current_dir(folder)
+            .map_err(|error| report::failed("chdir()", folder, &error))?;
+    }
+    Ok(())
+}
+
+/// Makes `log` write through descriptors of this process, before the master's are closed under it.
+fn own_log(targets: &[ErrorLog], heritage: &Heritage) -> Result<Vec<RawFd>, String> {
+    let files = heritage
+        .log_files
+        .iter()
+        .map(OwnedFd::try_clone)
+        .collect::<io::Result<Vec<_>>>();
+    let files = files.map_err(|error| call("dup()", &error))?;
+    let numbers = files.iter().map(AsRawFd::as_raw_fd).collect();
+    error_log::install(targets, files);
+    Ok(numbers)
+}
+
+fn descriptors(heritage: &Heritage, log: &[RawFd]) -> Vec<RawFd> {
+    let listeners = heritage.listeners.iter().map(|(_, fd)| fd);
+    let others = heritage.channel.iter().chain(&heritage.master);
+    let mut keep: Vec<RawFd> = listeners
+        .chain(&heritage.log_files)
+        .chain(others)
+        .map(AsRawFd::as_raw_fd)
+        .collect();
+    keep.extend(log);
+    keep
+}
+
+fn call(name: &str, error: &io::Error) -> String {
+    format!("{name} failed ({})", report::numbered(error))
+}
+
+/// The CPUs of a slot; `None`: any.
+fn cpus_of(main: &Main, slot: u32) -> Option<Vec<u32>> {
+    let slot = slot as usize;
+    match &main.worker_cpu_affinity {
+        CpuAffinity::Off => None,
+        CpuAffinity::Masks(masks) => masks.get(slot).or(masks.last()).cloned(),
+        CpuAffinity::Auto(mask) => {
+            let allowed = process::allowed_cpus().ok()?;
+            let allowed: Vec<u32> = match mask {
+                Some(mask) => allowed
+                    .into_iter()
+                    .filter(|cpu| mask.contains(cpu))
+                    .collect(),
+                None => allowed,
+            };
+            let index = slot.checked_rem(allowed.len())?;
+            allowed.get(index).map(|cpu| vec![*cpu])
+        }
+    }
+}

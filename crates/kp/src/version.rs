@@ -1,0 +1,143 @@
+//! `-v`, `-V` and `-h`. `-V` is read by programs: nginx's test suite takes a module for present unless it reads
+//! `--without-…`, so every default module of nginx that kp lacks is named.
+
+use crate::settings;
+
+/// The version of nginx whose configuration language kp follows.
+const NGINX: &str = "1.31.5";
+
+/// http modules that nginx builds by default and kp does not have.
+const LACKS: [&str; 22] = [
+    "access",
+    "auth_basic",
+    "autoindex",
+    "browser",
+    "charset",
+    "empty_gif",
+    "fastcgi",
+    "geo",
+    "grpc",
+    "gzip",
+    "limit_conn",
+    "limit_req",
+    "memcached",
+    "mirror",
+    "referer",
+    "scgi",
+    "split_clients",
+    "ssi",
+    "tunnel",
+    "upstream_least_time",
+    "upstream_sticky",
+    "userid",
+];
+
+/// `-v`.
+pub(crate) fn short() -> String {
+    format!("kp version: kp/{}\n", env!("CARGO_PKG_VERSION"))
+}
+
+/// `-V`.
+pub(crate) fn build() -> String {
+    let (first, second) = settings::default_configurations(settings::PREFIX.as_ref());
+    let lacks: String = LACKS
+        .iter()
+        .map(|module| format!(" --without-http_{module}_module"))
+        .collect();
+    format!(
+        "{}nginx version: nginx/{NGINX} (whose configuration language kp follows)\n\
+         built by {}\n\
+         default configuration: {}, then {}\n\
+         configure arguments: --prefix={} --conf-path={} --error-log-path={} --http-log-path={} --pid-path={} \
+         --user=nobody --without-http-cache{lacks}\n",
+        short(),
+        env!("KP_RUSTC_VERSION"),
+        first.display(),
+        second.display(),
+        settings::PREFIX,
+        first.display(),
+        settings::ERROR_LOG,
+        settings::ACCESS_LOG,
+        settings::PID,
+    )
+}
+
+/// `-h`.
+pub(crate) fn help() -> String {
+    let (first, second) = settings::default_configurations(settings::PREFIX.as_ref());
+    format!(
+        "{}\
+Usage: kp [-?hvVtTq] [-s signal] [-p prefix]
+          [-e filename] [-c filename] [-g directives]
+       kp demo-upstream PORT NAME
+
+Options:
+  -?,-h         : this help
+  -v            : the version
+  -V            : the version, the built-in defaults and what is left out
+  -t            : check the configuration: every error, each with its place
+  -T            : check the configuration and print it
+  -q            : with -t: say nothing unless something is wrong
+  -s signal     : tell the running master: stop, quit, reopen, reload
+                  (reload checks first, and waits until the new workers serve)
+  -p prefix     : what relative paths are relative to (default: {})
+  -e filename   : error log until the configuration names one (default: {})
+  -c filename   : configuration (default: {}, then {})
+  -g directives : main directives in front of the configuration
+
+demo-upstream answers every request on 127.0.0.1:PORT with NAME and the request's head.
+",
+        short(),
+        settings::PREFIX,
+        settings::ERROR_LOG,
+        first.display(),
+        second.display(),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn build_text_is_what_test_suites_probe_for() {
+        let text = build();
+        assert!(text.contains("nginx version: nginx/1.31.5"));
+        for module in ["gzip", "ssi", "upstream_sticky", "userid"] {
+            assert!(
+                text.contains(&format!("--without-http_{module}_module")),
+                "{module}"
+            );
+        }
+        for module in [
+            "proxy",
+            "rewrite",
+            "map",
+            "upstream_hash",
+            "upstream_ip_hash",
+            "upstream_zone",
+            "upstream_keepalive",
+        ] {
+            assert!(
+                !text.contains(&format!("--without-http_{module}_m")),
+                "{module}"
+            );
+        }
+        // Substrings that would claim a module (or, for `=dynamic` and `--build=`, change what the suite does).
+        for word in [
+            "http_ssl",
+            "http_v2",
+            "http_v3",
+            "stub_status",
+            "slice",
+            "dav",
+            "mp4",
+            "=dynamic",
+            "--build=",
+            "LibreSSL",
+        ] {
+            assert!(!text.contains(word), "{word}");
+        }
+        assert!(!text.contains("--without-http "));
+    }
+}
