@@ -46,13 +46,11 @@ pub(crate) fn signal(options: &Options, order: Order) -> ExitCode {
     if order == Order::Reload {
         return reload(options);
     }
-    let checked = Place::find(options)
-        .map_err(report::say)
-        .and_then(|place| {
-            place
-                .check()
-                .map_err(|refused| report::print(&refused.rendered()))
-        });
+    let checked = Place::find(options).map_err(report::say).and_then(|place| {
+        place
+            .check()
+            .map_err(|refused| report::print(&refused.rendered()))
+    });
     let Ok(checked) = checked else {
         return ExitCode::FAILURE;
     };
@@ -93,7 +91,7 @@ fn checked(options: &Options, reload: Option<()>) -> Result<(Place, Checked), Ex
     let held = reload
         .and_then(|()| State::read(&State::path(&config.main.pid)))
         .map(|state| state.addresses);
-    let complaints = listeners::probe(config, held.as_deref());
+    let complaints = listeners::probe(&config.http.listeners, held.as_deref());
     if complaints.is_empty() {
         return Ok((place, checked));
     }

@@ -9,7 +9,7 @@
 
 use crate::report;
 use kp_config::Diagnostic;
-use kp_config::model::{Config, ListenAddress, ListenOptions, Listener, ListenerId};
+use kp_config::model::{ListenAddress, ListenOptions, Listener, ListenerId};
 use kp_sys::socket::{self, Group, Keepalive, ListenSettings, Target};
 use std::fmt;
 use std::fs;
@@ -44,10 +44,14 @@ struct Held {
 }
 
 impl Listeners {
-    /// Binds what `config` needs for `workers` slots and is not held yet. On failure everything is as before.
-    pub(crate) fn stage(&mut self, config: &Config, workers: u32) -> Result<(), Vec<Diagnostic>> {
+    /// Binds what is `wanted` for `workers` slots and is not held yet. On failure everything is as before.
+    pub(crate) fn stage(
+        &mut self,
+        wanted: &[Listener],
+        workers: u32,
+    ) -> Result<(), Vec<Diagnostic>> {
         let mut complaints = Vec::new();
-        for listener in &config.http.listeners {
+        for listener in wanted {
             if let Err(error) = self.stage_one(listener, workers as usize) {
                 complaints.push(refusal(listener, &error, "bind()"));
             }
@@ -70,10 +74,10 @@ impl Listeners {
         self.held.retain(|held| !held.sockets.is_empty());
     }
 
-    /// Lets everything of `config` listen; then closes the addresses it does not have.
-    pub(crate) fn commit(&mut self, config: &Config) -> Result<(), Vec<Diagnostic>> {
+    /// Lets everything that is `wanted` listen; then closes the other addresses.
+    pub(crate) fn commit(&mut self, wanted: &[Listener]) -> Result<(), Vec<Diagnostic>> {
         let mut complaints = Vec::new();
-        for listener in &config.http.listeners {
+        for listener in wanted {
             let Some(held) = self
                 .held
                 .iter_mut()
@@ -89,9 +93,7 @@ impl Listeners {
             return Err(complaints);
         }
         self.held.retain(|held| {
-            let stays = config
-                .http
-                .listeners
+            let stays = wanted
                 .iter()
                 .any(|listener| listener.address == held.address);
             if !stays {
@@ -105,29 +107,24 @@ impl Listeners {
     /// The sockets that a slot polls, of `slots`.
     pub(crate) fn of_slot<'a>(
         &'a self,
-        config: &'a Config,
+        wanted: &'a [Listener],
         slot: u32,
         slots: u32,
     ) -> impl Iterator<Item = (ListenerId, BorrowedFd<'a>)> {
-        config
-            .http
-            .listeners
-            .iter()
-            .zip(0..)
-            .flat_map(move |(listener, id)| {
-                let held = self
-                    .held
-                    .iter()
-                    .find(|held| held.address == listener.address);
-                let sockets = held.map_or(&[][..], |held| &held.sockets);
-                let unix = matches!(listener.address, ListenAddress::Unix(_));
-                let mine = move |index: u32| unix || index == slot || (slot == 0 && index >= slots);
-                sockets
-                    .iter()
-                    .zip(0..)
-                    .filter(move |(_, index)| mine(*index))
-                    .map(move |(fd, _)| (ListenerId(id), fd.as_fd()))
-            })
+        wanted.iter().zip(0..).flat_map(move |(listener, id)| {
+            let held = self
+                .held
+                .iter()
+                .find(|held| held.address == listener.address);
+            let sockets = held.map_or(&[][..], |held| &held.sockets);
+            let unix = matches!(listener.address, ListenAddress::Unix(_));
+            let mine = move |index: u32| unix || index == slot || (slot == 0 && index >= slots);
+            sockets
+                .iter()
+                .zip(0..)
+                .filter(move |(_, index)| mine(*index))
+                .map(move |(fd, _)| (ListenerId(id), fd.as_fd()))
+        })
     }
 
     /// Sends new connections to the sockets of these slots only. With none, they wait where the kernel puts them.
@@ -268,10 +265,10 @@ impl Held {
 
 /// Whether the addresses that a running master does not hold can be bound; for `-t` and before a reload. Never listens.
 /// `held`: what the master holds, as [`Listeners::addresses`] wrote it; `None`: addresses in use are no error.
-pub(crate) fn probe(config: &Config, held: Option<&[String]>) -> Vec<Diagnostic> {
+pub(crate) fn probe(wanted: &[Listener], held: Option<&[String]>) -> Vec<Diagnostic> {
     let mut trial = Listeners::default();
     let mut complaints = Vec::new();
-    for listener in &config.http.listeners {
+    for listener in wanted {
         let shown = Shown(&listener.address).to_string();
         if held.is_some_and(|held| held.contains(&shown)) {
             continue;
@@ -396,5 +393,218 @@ impl fmt::Display for Shown<'_> {
             ListenAddress::Inet(address) => write!(out, "{address}"),
             ListenAddress::Unix(path) => write!(out, "unix:{}", path.display()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kp_config::Span;
+    use kp_config::model::ServerId;
+    use std::net::{Ipv4Addr, TcpListener, TcpStream};
+    use std::os::fd::AsRawFd;
+    use std::os::unix::net::{UnixListener, UnixStream};
+
+    fn listener(address: ListenAddress) -> Listener {
+        Listener {
+            address,
+            options: ListenOptions::default(),
+            servers: Vec::new(),
+            default_server: ServerId(0),
+            span: Span {
+                line: 7,
+                ..Span::default()
+            },
+        }
+    }
+
+    fn inet(address: SocketAddr) -> Listener {
+        listener(ListenAddress::Inet(address))
+    }
+
+    /// An address that nobody else has: held by the group itself, which is bound to port 0 first.
+    fn free_address() -> SocketAddr {
+        let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        taken.local_addr().unwrap()
+    }
+
+    fn numbers(
+        listeners: &Listeners,
+        wanted: &[Listener],
+        slot: u32,
+        slots: u32,
+    ) -> Vec<(u32, i32)> {
+        listeners
+            .of_slot(wanted, slot, slots)
+            .map(|(id, fd)| (id.0, fd.as_raw_fd()))
+            .collect()
+    }
+
+    #[test]
+    fn one_socket_for_each_slot_adopted_by_address_over_a_reload() {
+        let (first, second) = (free_address(), free_address());
+        let wanted = [inet(first), inet(second)];
+        let mut listeners = Listeners::default();
+        listeners.stage(&wanted, 2).unwrap();
+        assert!(
+            TcpStream::connect(first).is_err(),
+            "bound sockets must not listen"
+        );
+        listeners.commit(&wanted).unwrap();
+        let (zero, one) = (
+            numbers(&listeners, &wanted, 0, 2),
+            numbers(&listeners, &wanted, 1, 2),
+        );
+        assert_eq!((zero.len(), one.len()), (2, 2));
+        let swapped = [inet(second), inet(first)];
+        listeners.stage(&swapped, 2).unwrap();
+        listeners.commit(&swapped).unwrap();
+        assert_eq!(
+            numbers(&listeners, &swapped, 0, 2),
+            [(0, zero[1].1), (1, zero[0].1)]
+        );
+        assert_eq!(
+            numbers(&listeners, &swapped, 1, 2),
+            [(0, one[1].1), (1, one[0].1)]
+        );
+    }
+
+    #[test]
+    fn with_fewer_workers_the_first_polls_what_is_left_over() {
+        let wanted = [inet(free_address())];
+        let mut listeners = Listeners::default();
+        listeners.stage(&wanted, 3).unwrap();
+        listeners.commit(&wanted).unwrap();
+        let all: Vec<i32> = (0..3)
+            .map(|slot| numbers(&listeners, &wanted, slot, 3)[0].1)
+            .collect();
+        listeners.stage(&wanted, 1).unwrap();
+        listeners.commit(&wanted).unwrap();
+        listeners.steer(&[0], 1).unwrap();
+        let polled: Vec<i32> = numbers(&listeners, &wanted, 0, 1)
+            .into_iter()
+            .map(|(_, fd)| fd)
+            .collect();
+        assert_eq!(polled, all);
+        listeners.stage(&wanted, 4).unwrap();
+        listeners.commit(&wanted).unwrap();
+        assert_eq!(numbers(&listeners, &wanted, 2, 4), [(0, all[2])]);
+        assert!(!all.contains(&numbers(&listeners, &wanted, 3, 4)[0].1));
+    }
+
+    #[test]
+    fn addresses_that_are_gone_refuse_and_new_ones_answer() {
+        let (old, new) = (free_address(), free_address());
+        let mut listeners = Listeners::default();
+        listeners.stage(&[inet(old)], 1).unwrap();
+        listeners.commit(&[inet(old)]).unwrap();
+        listeners.stage(&[inet(new)], 1).unwrap();
+        assert!(TcpStream::connect(old).is_ok());
+        listeners.commit(&[inet(new)]).unwrap();
+        assert!(TcpStream::connect(old).is_err() && TcpStream::connect(new).is_ok());
+    }
+
+    #[test]
+    fn an_address_in_use_is_told_at_its_listen_and_leaves_no_trace() {
+        let foreign = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let (kept, fresh) = (inet(free_address()), inet(free_address()));
+        let mut listeners = Listeners::default();
+        listeners.stage(std::slice::from_ref(&kept), 1).unwrap();
+        listeners.commit(std::slice::from_ref(&kept)).unwrap();
+        let address = foreign.local_addr().unwrap();
+        let complaints = listeners
+            .stage(&[kept.clone(), fresh, inet(address)], 2)
+            .unwrap_err();
+        assert_eq!(complaints.len(), 1);
+        assert_eq!(
+            complaints[0].message,
+            format!("bind() to {address} failed (98: Address already in use)")
+        );
+        assert_eq!(complaints[0].span.map(|span| span.line), Some(7));
+        assert!(complaints[0].hint.is_some());
+        assert_eq!(listeners.addresses().len(), 1);
+        assert_eq!(numbers(&listeners, &[kept], 1, 2), []);
+    }
+
+    #[test]
+    fn a_wildcard_and_an_address_of_the_same_port_are_both_ours() {
+        let narrow = free_address();
+        let wide = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), narrow.port());
+        let mut listeners = Listeners::default();
+        listeners.stage(&[inet(wide), inet(narrow)], 2).unwrap();
+        listeners.commit(&[inet(wide), inet(narrow)]).unwrap();
+        let held = listeners.addresses();
+        assert!(probe(&[inet(wide)], Some(&held)).is_empty());
+        assert!(
+            probe(&[inet(wide)], Some(&held[1..])).is_empty(),
+            "what overlaps our own can be bound"
+        );
+        assert_eq!(probe(&[inet(narrow)], Some(&[])).len(), 1);
+        assert!(
+            probe(&[inet(narrow)], None).is_empty(),
+            "-t does not mind a running kp"
+        );
+    }
+
+    #[test]
+    fn unix_paths_are_replaced_when_stale_and_unlinked_only_when_ours() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("kp.sock");
+        drop(UnixListener::bind(&path).unwrap());
+        let wanted = [listener(ListenAddress::Unix(path.clone()))];
+        assert!(probe(&wanted, Some(&[])).is_empty());
+        let mut listeners = Listeners::default();
+        listeners.stage(&wanted, 2).unwrap();
+        listeners.commit(&wanted).unwrap();
+        assert_eq!(
+            numbers(&listeners, &wanted, 0, 2),
+            numbers(&listeners, &wanted, 1, 2)
+        );
+        assert!(UnixStream::connect(&path).is_ok());
+        assert_eq!(probe(&wanted, Some(&[])).len(), 1);
+        let mut second = Listeners::default();
+        let complaint = second.stage(&wanted, 1).unwrap_err().remove(0);
+        assert_eq!(
+            complaint.message,
+            format!(
+                "bind() to unix:{} failed (98: Address already in use)",
+                path.display()
+            )
+        );
+        listeners.close();
+        assert!(!path.exists());
+
+        listeners.stage(&wanted, 1).unwrap();
+        listeners.commit(&wanted).unwrap();
+        fs::remove_file(&path).unwrap();
+        let successor = UnixListener::bind(&path).unwrap();
+        listeners.close();
+        assert!(path.exists());
+        drop(successor);
+    }
+
+    #[test]
+    fn a_staged_unix_path_goes_when_the_reload_fails() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("kp.sock");
+        let mut listeners = Listeners::default();
+        listeners
+            .stage(&[listener(ListenAddress::Unix(path.clone()))], 1)
+            .unwrap();
+        assert!(path.exists());
+        listeners.unstage();
+        assert!(!path.exists() && listeners.addresses().is_empty());
+    }
+
+    #[test]
+    fn a_file_that_is_no_socket_is_never_replaced() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("data");
+        fs::write(&path, "precious").unwrap();
+        let wanted = [listener(ListenAddress::Unix(path.clone()))];
+        assert!(Listeners::default().stage(&wanted, 1).is_err());
+        assert_eq!(probe(&wanted, None).len(), 0);
+        assert_eq!(probe(&wanted, Some(&[])).len(), 1);
+        assert_eq!(fs::read_to_string(&path).unwrap(), "precious");
     }
 }

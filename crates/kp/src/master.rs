@@ -282,7 +282,7 @@ impl Master {
         let files = logs::open(&prepared.config).map_err(complain)?;
         logs::make_temporary(&prepared.config, identity.as_ref()).map_err(complain)?;
         let slots = worker_count(&prepared.config.main);
-        if let Err(complaints) = self.listeners.stage(&prepared.config, slots) {
+        if let Err(complaints) = self.listeners.stage(&prepared.config.http.listeners, slots) {
             let refused = findings.with(complaints);
             refused.log();
             return Err(refused.rendered());
@@ -382,7 +382,7 @@ impl Master {
         let Some(crew) = self.crews.iter().find(|crew| crew.number == generation) else {
             return;
         };
-        match self.listeners.commit(&crew.prepared.config) {
+        match self.listeners.commit(&crew.prepared.config.http.listeners) {
             Ok(()) => self.plan.listened(generation),
             Err(complaints) => {
                 let reason = complaints

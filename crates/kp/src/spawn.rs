@@ -80,8 +80,7 @@ pub(crate) fn heritage(
     channel: Option<OwnedFd>,
     listeners: &Listeners,
 ) -> io::Result<Heritage> {
-    let config = &crew.prepared.config;
-    let sockets = listeners.of_slot(config, slot, crew.slots);
+    let sockets = listeners.of_slot(&crew.prepared.config.http.listeners, slot, crew.slots);
     let sockets = sockets
         .map(|(id, fd)| Ok((id, fd.try_clone_to_owned()?)))
         .collect::<io::Result<_>>()?;

@@ -105,8 +105,8 @@ fn open(
     };
     let mut listeners = Listeners::default();
     if let Err(complaints) = listeners
-        .stage(config, slots)
-        .and_then(|()| listeners.commit(config))
+        .stage(&config.http.listeners, slots)
+        .and_then(|()| listeners.commit(&config.http.listeners))
     {
         listeners.close();
         return Err(Refusal::Findings(findings.with(complaints)));
