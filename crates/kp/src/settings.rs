@@ -3,7 +3,7 @@
 
 use crate::cli::Options;
 use crate::report;
-use kp_config::{Diagnostic, LoadOptions, Severity, Sources};
+use kp_config::{Diagnostic, ERROR_LOG, LoadOptions, Severity, Sources};
 use kp_sys::process::{self, Identity, UnknownIdentity};
 use kp_worker::Prepared;
 use std::io;
@@ -11,13 +11,6 @@ use std::path::{Path, PathBuf};
 
 /// Built-in prefix.
 pub(crate) const PREFIX: &str = "/etc/kp";
-/// Built-in pid file.
-pub(crate) const PID: &str = "/run/kp.pid";
-/// Built-in error log.
-pub(crate) const ERROR_LOG: &str = "/var/log/kp/error.log";
-/// Built-in access log.
-pub(crate) const ACCESS_LOG: &str = "/var/log/kp/access.log";
-
 /// Where the configuration is looked for without `-c`, in this order.
 pub(crate) fn default_configurations(prefix: &Path) -> (PathBuf, PathBuf) {
     (prefix.join("kp.yaml"), prefix.join("kp.conf"))
@@ -63,8 +56,15 @@ impl Place {
             globals,
             error_log,
             resolve_names: true,
+            hostname: kp_sys::hostname(),
+            root: process::is_root(),
         };
         Ok(Self { path, load })
+    }
+
+    /// What relative paths are relative to.
+    pub(crate) fn prefix(&self) -> &Path {
+        &self.load.prefix
     }
 
     /// Loads and checks. What is wrong is the same for `-t`, a start and a reload.

@@ -12,6 +12,7 @@ use kp_sys::socket::seqpacket_pair;
 use kp_worker::{Heritage, error_log, exit};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::path::PathBuf;
 
 /// What every worker of this master is born with, whatever its generation.
 #[derive(Debug)]
@@ -24,6 +25,8 @@ pub(crate) struct House {
     pub(crate) hostname: String,
     /// The Via token that all processes of this master share.
     pub(crate) group_token: [u8; 8],
+    /// What relative paths are relative to.
+    pub(crate) prefix: PathBuf,
 }
 
 /// Forks the worker of a slot. In the child this does not return.
@@ -99,6 +102,7 @@ pub(crate) fn heritage(
         channel,
         hostname: house.hostname.clone(),
         group_token: house.group_token,
+        prefix: house.prefix.clone(),
     })
 }
 

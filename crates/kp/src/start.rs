@@ -17,6 +17,7 @@ use kp_sys::signals::Signals;
 use kp_sys::socket::{recv_fds, send_fds, seqpacket_pair};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
 use std::process::ExitCode;
 
 /// Why there is no start.
@@ -72,10 +73,7 @@ pub(crate) fn serve(options: &Options, command_line: &str) -> ExitCode {
 }
 
 /// Opens everything that a start may fail at.
-fn open(
-    checked: Checked,
-    early_log: Option<&std::path::Path>,
-) -> Result<(Crew, Listeners), Refusal> {
+fn open(checked: Checked, early_log: Option<&Path>) -> Result<(Crew, Listeners), Refusal> {
     let Checked {
         prepared,
         identity,
@@ -142,7 +140,7 @@ fn launch(place: Place, crew: Crew, mut listeners: Listeners, command_line: &str
     } else {
         None
     };
-    let opened = House::open().and_then(|house| Ok((house, Signals::new(&SIGNALS)?)));
+    let opened = House::open(place.prefix()).and_then(|house| Ok((house, Signals::new(&SIGNALS)?)));
     let (house, signals) = match opened {
         Ok(opened) => opened,
         Err(error) => {
@@ -231,7 +229,7 @@ fn become_daemon() -> io::Result<Daemon> {
 }
 
 impl House {
-    fn open() -> io::Result<Self> {
+    fn open(prefix: &Path) -> io::Result<Self> {
         let mut group_token = [0; 8];
         kp_sys::random(&mut group_token)?;
         Ok(Self {
@@ -239,6 +237,7 @@ impl House {
             master: Some(process::pidfd_open(process::id())?),
             hostname: kp_sys::hostname(),
             group_token,
+            prefix: prefix.to_owned(),
         })
     }
 }

@@ -56,9 +56,9 @@ pub(crate) fn build() -> String {
         second.display(),
         settings::PREFIX,
         first.display(),
-        settings::ERROR_LOG,
-        settings::ACCESS_LOG,
-        settings::PID,
+        kp_config::ERROR_LOG,
+        kp_config::ACCESS_LOG,
+        kp_config::PID,
     )
 }
 
@@ -89,7 +89,7 @@ demo-upstream answers every request on 127.0.0.1:PORT with NAME and the request'
 ",
         short(),
         settings::PREFIX,
-        settings::ERROR_LOG,
+        kp_config::ERROR_LOG,
         first.display(),
         second.display(),
     )
