@@ -10,7 +10,7 @@ use crate::field::{self, HOP, Known, Span};
 use crate::framing::{self, Framing};
 use crate::head::{Method, RequestHead, RequestLine, ResponseHead, StatusLine, Version};
 use crate::line::{first_bad_line, is_method_byte, name_part, request_line, status_line};
-use crate::section::{Seen, read_fields};
+use crate::section::{Facts, Seen, read_fields, read_whole};
 use crate::target;
 
 /// Empty lines before a request line that are skipped (RFC 9112 §2.2 asks for at least one); more are no mistake
@@ -34,6 +34,13 @@ pub struct HeadLimits {
     pub ignore_invalid: bool,
     /// `accept_bare_lf`: a line of a head may end in LF alone. Chunk lines never may.
     pub accept_bare_lf: bool,
+}
+
+impl HeadLimits {
+    /// `total_max`, within what spans can say.
+    pub(crate) fn head_bytes_max(&self) -> usize {
+        self.total_max.min(HEAD_BYTES_MAX)
+    }
 }
 
 impl Default for HeadLimits {
@@ -157,7 +164,8 @@ impl HeadReader {
         head: &mut RequestHead,
         limits: &HeadLimits,
     ) -> Result<Option<usize>, HeadError> {
-        if self.searched == 0 && !self.at_request_line(input, limits)? {
+        let fresh = self.searched == 0;
+        if fresh && !self.at_request_line(input, limits)? {
             return Ok(None);
         }
         loop {
@@ -166,13 +174,23 @@ impl HeadReader {
             };
             match self.first {
                 First::Request(first) if line.is_empty() => {
-                    finish_request(input, self.fields_at..next, self.lines, first, head, limits)?;
+                    let section = self.fields_at..next;
+                    let facts = read_fields(input, section, self.lines, &mut head.fields, limits)?;
+                    finish_request(input, &facts, first, head)?;
                     return Ok(Some(next));
                 }
                 First::Request(_) => self.count_field(input, limits)?,
                 First::Awaited | First::Response(_) => {
-                    self.first = First::Request(request_line(line).map_err(HeadError::new)?);
+                    let first = request_line(line).map_err(HeadError::new)?;
+                    self.first = First::Request(first);
                     self.fields_at = next;
+                    if fresh
+                        && let Some((facts, end)) =
+                            read_whole(input, next, &mut head.fields, limits)?
+                    {
+                        finish_request(input, &facts, first, head)?;
+                        return Ok(Some(end));
+                    }
                 }
             }
         }
@@ -190,26 +208,30 @@ impl HeadReader {
         {
             return Err(HeadError::new(HeadCause::BadStatusLine));
         }
+        let fresh = self.searched == 0;
         loop {
             let Some((line, next)) = self.line(input, limits)? else {
                 return Ok(None);
             };
             match self.first {
                 First::Response(first) if line.is_empty() => {
-                    finish_response(
-                        input,
-                        self.fields_at..next,
-                        self.lines,
-                        (first, asked),
-                        head,
-                        limits,
-                    )?;
+                    let section = self.fields_at..next;
+                    let facts = read_fields(input, section, self.lines, &mut head.fields, limits)?;
+                    finish_response(input, &facts, first, asked, head)?;
                     return Ok(Some(next));
                 }
                 First::Response(_) => self.count_field(input, limits)?,
                 First::Awaited | First::Request(_) => {
-                    self.first = First::Response(status_line(line).map_err(HeadError::new)?);
+                    let first = status_line(line).map_err(HeadError::new)?;
+                    self.first = First::Response(first);
                     self.fields_at = next;
+                    if fresh
+                        && let Some((facts, end)) =
+                            read_whole(input, next, &mut head.fields, limits)?
+                    {
+                        finish_response(input, &facts, first, asked, head)?;
+                        return Ok(Some(end));
+                    }
                 }
             }
         }
@@ -263,7 +285,7 @@ impl HeadReader {
         input: &'a [u8],
         limits: &HeadLimits,
     ) -> Result<Option<(&'a [u8], usize)>, HeadError> {
-        let total_max = limits.total_max.min(HEAD_BYTES_MAX);
+        let total_max = limits.head_bytes_max();
         let stop = self.line_at.saturating_add(limits.line_max).min(total_max);
         let searchable = input
             .get(self.searched..stop.min(input.len()))
@@ -359,13 +381,10 @@ fn first_line_len(bytes: &[u8], limits: &HeadLimits) -> u32 {
 
 fn finish_request(
     input: &[u8],
-    section: std::ops::Range<usize>,
-    lines: usize,
+    facts: &Facts,
     line: RequestLine,
     head: &mut RequestHead,
-    limits: &HeadLimits,
 ) -> Result<(), HeadError> {
-    let facts = read_fields(input, section, lines, &mut head.fields, limits)?;
     let host = match facts.host {
         Seen::Never if line.version == Version::Http11 => {
             return Err(HeadError::new(HeadCause::MissingHost));
@@ -402,13 +421,11 @@ fn finish_request(
 
 fn finish_response(
     input: &[u8],
-    section: std::ops::Range<usize>,
-    lines: usize,
-    (line, asked): (StatusLine, Method),
+    facts: &Facts,
+    line: StatusLine,
+    asked: Method,
     head: &mut ResponseHead,
-    limits: &HeadLimits,
 ) -> Result<(), HeadError> {
-    let facts = read_fields(input, section, lines, &mut head.fields, limits)?;
     head.framing = framing::of_response(
         line.status,
         asked,

@@ -10,6 +10,10 @@ use crate::hop;
 use crate::line::first_bad_line;
 use crate::parse::HeadLimits;
 use httparse::{EMPTY_HEADER, Header};
+use std::ops::Range;
+
+/// Most fields of a head that is read in one go; browsers send about fifteen.
+const WHOLE_FIELDS_MAX: usize = 32;
 
 /// What the fields say that concerns more than whoever asks for them by name.
 #[derive(Default)]
@@ -52,15 +56,13 @@ impl Seen {
 /// Reads the field section `section` of `input`, which has `lines` lines before the empty one.
 pub(crate) fn read_fields(
     input: &[u8],
-    section: std::ops::Range<usize>,
+    section: Range<usize>,
     lines: usize,
     fields: &mut Vec<Field>,
     limits: &HeadLimits,
 ) -> Result<Facts, HeadError> {
-    fields.clear();
     match lines {
-        0..=16 => read_fields_with(&mut [EMPTY_HEADER; 16], input, section, fields, limits),
-        17..=64 => read_fields_with(&mut [EMPTY_HEADER; 64], input, section, fields, limits),
+        0..=64 => read_fields_with(&mut [EMPTY_HEADER; 64], input, section, fields, limits),
         65..=1024 => read_many_fields(input, section, fields, limits),
         _ => read_fields_with(
             &mut vec![EMPTY_HEADER; lines],
@@ -76,7 +78,7 @@ pub(crate) fn read_fields(
 #[inline(never)]
 fn read_many_fields(
     input: &[u8],
-    section: std::ops::Range<usize>,
+    section: Range<usize>,
     fields: &mut Vec<Field>,
     limits: &HeadLimits,
 ) -> Result<Facts, HeadError> {
@@ -86,17 +88,70 @@ fn read_many_fields(
 fn read_fields_with<'a>(
     space: &mut [Header<'a>],
     input: &'a [u8],
-    section: std::ops::Range<usize>,
+    section: Range<usize>,
     fields: &mut Vec<Field>,
     limits: &HeadLimits,
 ) -> Result<Facts, HeadError> {
     let text = input.get(section).unwrap_or_default();
-    let headers = match httparse::parse_headers(text, space) {
-        Ok(httparse::Status::Complete((_, headers))) => headers,
+    match httparse::parse_headers(text, space) {
+        Ok(httparse::Status::Complete((_, headers))) => collect(headers, input, fields, limits),
         Ok(httparse::Status::Partial) | Err(_) => {
-            return Err(first_bad_line(text).unwrap_or(HeadError::new(HeadCause::BadName)));
+            Err(first_bad_line(text).unwrap_or(HeadError::new(HeadCause::BadName)))
         }
+    }
+}
+
+/// Reads a field section that begins at `at` and is there to its end, without having looked for its lines before.
+/// `None` if it is not, or if anything about it needs a closer look, which [`read_fields`] takes. Nearly every head
+/// ends here.
+pub(crate) fn read_whole(
+    input: &[u8],
+    at: usize,
+    fields: &mut Vec<Field>,
+    limits: &HeadLimits,
+) -> Result<Option<(Facts, usize)>, HeadError> {
+    let text = input
+        .get(at..limits.head_bytes_max().min(input.len()))
+        .unwrap_or_default();
+    let mut space = [EMPTY_HEADER; WHOLE_FIELDS_MAX];
+    let Ok(httparse::Status::Complete((length, headers))) =
+        httparse::parse_headers(text, &mut space)
+    else {
+        return Ok(None);
     };
+    let text = text.get(..length).unwrap_or_default();
+    if headers.len() > limits.fields_max || !lines_are_strict(text, headers, limits.line_max) {
+        return Ok(None);
+    }
+    let facts = collect(headers, input, fields, limits)?;
+    Ok(Some((facts, at + length)))
+}
+
+/// httparse lets lines end in LF alone, and knows no longest line.
+fn lines_are_strict(text: &[u8], headers: &[Header<'_>], line_max: usize) -> bool {
+    let base = text.as_ptr() as usize;
+    let mut line_at = 0;
+    let all = headers.iter().skip(1).all(|header| {
+        let next = (header.name.as_ptr() as usize).wrapping_sub(base);
+        let fits = next.wrapping_sub(line_at) <= line_max;
+        line_at = next;
+        fits && text.get(next.wrapping_sub(2)) == Some(&b'\r')
+    });
+    let end: &[u8] = if headers.is_empty() {
+        b"\r\n"
+    } else {
+        b"\r\n\r\n"
+    };
+    all && text.ends_with(end) && text.len() - line_at <= line_max.saturating_add(2)
+}
+
+fn collect(
+    headers: &[Header<'_>],
+    input: &[u8],
+    fields: &mut Vec<Field>,
+    limits: &HeadLimits,
+) -> Result<Facts, HeadError> {
+    fields.clear();
     fields.reserve(headers.len());
     let mut facts = Facts::default();
     let base = input.as_ptr() as usize;
