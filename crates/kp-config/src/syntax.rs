@@ -75,7 +75,7 @@ pub struct BlockRange {
     pub name: Span,
     /// What it is called in messages: `location "/api/"`.
     pub label: String,
-    /// Line and column of its opening: the `{`, or the first key of the YAML mapping.
+    /// Line and column before its first character: those of the `{`, or of what is before the first key in YAML.
     pub from: (u32, u32),
     /// Line and column of its last character: the `}`, or the end of the text where that is missing.
     pub to: (u32, u32),
@@ -107,7 +107,7 @@ impl Sources {
             let here = source
                 .blocks
                 .iter()
-                .filter(|block| block.from <= at && at <= block.to);
+                .filter(|block| block.from < at && at <= block.to);
             found.extend(here.rev().map(|block| (block.name, block.label.as_str())));
             match source.origin {
                 Origin::Include(by) => place = by,

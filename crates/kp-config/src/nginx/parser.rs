@@ -5,6 +5,7 @@
 //! nginx's (`ngx_conf_parse`). It keeps its own stack: the depth of the text never becomes depth of calls.
 
 use crate::diagnostic::Diagnostic;
+use crate::directives::BlockKind;
 use crate::nginx::lexer::{LexError, Lexed, Lexer, Places, Token};
 use crate::scope::Scope;
 use crate::sources::Reader;
@@ -130,6 +131,27 @@ impl Parser<'_> {
         self.add(words, None);
     }
 
+    /// A directive is over though it has no `;`, which was reported. What may be missing from it is not reported, too.
+    fn end_unfinished(&mut self) {
+        let words = std::mem::take(&mut self.words);
+        let words = self.split_at_missing_semicolon(words);
+        if self.is_plausible(&words) {
+            self.add(words, None);
+        }
+    }
+
+    fn is_plausible(&self, words: &[Word]) -> bool {
+        let scope = self.here.scope;
+        let Some((name, args)) = words.split_first() else {
+            return false;
+        };
+        if scope.holds_entries() {
+            return args.len() == 1 || (args.len() > 1 && !scope.is_map());
+        }
+        let entry = scope.own_entry(&name.text);
+        entry.is_none_or(|entry| entry.block == BlockKind::None && entry.arity.accepts(args.len()))
+    }
+
     fn add(&mut self, words: Vec<Word>, block: Option<Block>) {
         let mut words = words.into_iter();
         let Some(name) = words.next() else { return };
@@ -163,6 +185,9 @@ impl Parser<'_> {
         let problem = match (words.first(), self.kind) {
             _ if dropped_already => Some(None),
             (None, _) => Some(Some(Diagnostic::error(brace, "unexpected \"{\""))),
+            _ if self.here.scope.holds_entries() => {
+                Some(Some(Diagnostic::error(brace, "unexpected \"{\"")))
+            }
             (Some(name), Kind::CommandLine) => Some(Some(Diagnostic::error(
                 name.span,
                 "block directives are not supported in -g option",
@@ -201,7 +226,7 @@ impl Parser<'_> {
                 name.text, name.span.line
             );
             self.error(Diagnostic::error(brace, "unexpected \"}\"").hint(hint));
-            self.end_directive();
+            self.end_unfinished();
         } else if self.outer.is_empty() {
             return self.lose(
                 Diagnostic::error(brace, "unexpected \"}\"").hint("every block is closed already"),
@@ -244,7 +269,7 @@ impl Parser<'_> {
                 hint,
                 ..Diagnostic::error(end, message)
             });
-            self.end_directive();
+            self.end_unfinished();
         } else if let (Some(Opener { opened, .. }), Kind::File) = (&self.here.opener, self.kind) {
             let hint = match self.suspect {
                 Some(suspect) if suspect.line != opened.line => format!(
@@ -332,7 +357,12 @@ impl Parser<'_> {
             LexError::BareBraces { brace_at } => {
                 let whole = self.text.get(lexed.from..lexed.to).unwrap_or_default();
                 let behind = self.text.get(brace_at + 1..lexed.to).unwrap_or_default();
-                Diagnostic::error(span, format!("unknown directive \"{behind}\"")).hint(format!(
+                let message = if self.here.scope.holds_entries() {
+                    "unexpected \"{\"".to_owned()
+                } else {
+                    format!("unknown directive \"{behind}\"")
+                };
+                Diagnostic::error(span, message).hint(format!(
                     "a bare \"{{\" begins a block; quote the regular expression: \"{whole}\""
                 ))
             }
@@ -390,9 +420,8 @@ impl Parser<'_> {
             quoted: true,
         });
         match line.chars().next_back() {
-            Some(';') => self.end_directive(),
             Some('{') => self.open(Span { length: 1, ..span }),
-            _ => {}
+            _ => self.end_unfinished(),
         }
     }
 
@@ -447,7 +476,7 @@ impl Parser<'_> {
             let word = words.get(*at).filter(|word| !word.quoted);
             begins_line(*at) && word.is_some_and(|word| scope.own_entry(&word.text).is_some())
         })?;
-        let plain = entry.block == crate::directives::BlockKind::None;
+        let plain = entry.block == BlockKind::None;
         let name_is_flag = name.text == "rewrite" && words.get(split)?.text == "break";
         let whole =
             entry.arity.accepts(words.len() - 1) && !TAKES_PARAMETERS.contains(&name.text.as_str());
@@ -614,6 +643,10 @@ mod tests {
                 "include;",
                 &["1:1+7 invalid number of arguments in \"include\" directive"],
             ),
+            (
+                "http { map $a $b {\n c{3};\n d\n } }",
+                &["2:2+4 unexpected \"{\"", "4:2+1 unexpected \"}\""],
+            ),
             ("ä \"ö\"ü;", &["1:6+1 unexpected \"ü\""]),
             ("\ta \"\tb\"c;", &["1:8+1 unexpected \"c\""]),
         ];
@@ -728,7 +761,7 @@ mod tests {
             findings(&bare),
             ["1:3+4096 too long parameter \"xxxxxxxxxx...\" started"]
         );
-        let quoted = nginx(format!("a;\nc '{longest}\n;\nb;"));
+        let quoted = nginx(format!("a;\nc '{longest}x;\nb;"));
         assert_eq!(
             findings(&quoted),
             ["2:3+1 too long parameter, probably missing terminating \"'\" character"]
