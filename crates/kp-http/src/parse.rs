@@ -30,7 +30,8 @@ pub struct HeadLimits {
     pub fields_max: usize,
     /// `underscores_in_headers`: names with underscores are ordinary names.
     pub underscores: bool,
-    /// `ignore_invalid_headers`: names with other characters than letters, digits and hyphens are ignored.
+    /// `ignore_invalid_headers`: names with other characters than letters, digits and hyphens are ignored. nginx does
+    /// so for requests only.
     pub ignore_invalid: bool,
     /// `accept_bare_lf`: a line of a head may end in LF alone. Chunk lines never may.
     pub accept_bare_lf: bool,

@@ -109,6 +109,8 @@ impl Worker {
         let response = HeadLimits {
             line_max: RESPONSE_HEAD_MAX,
             total_max: RESPONSE_HEAD_MAX,
+            // nginx passes whatever legal names an upstream sends; only a client's are filtered.
+            ignore_invalid: false,
             ..HeadLimits::default()
         };
         let mut worker = Self {
