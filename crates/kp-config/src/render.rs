@@ -208,3 +208,106 @@ fn width(character: char) -> usize {
 fn pad(columns: usize, out: &mut String) {
     out.extend(std::iter::repeat_n(' ', columns));
 }
+
+#[cfg(test)]
+mod tests {
+    use super::render;
+    use crate::diagnostic::Diagnostic;
+    use crate::span::{FileId, Span};
+    use crate::testing::{nginx, yaml};
+
+    fn shown(text: &str) -> String {
+        let reading = nginx(text);
+        render(&reading.diagnostics, &reading.sources)
+    }
+
+    /// The excerpt and caret lines of the first finding, without margin.
+    fn excerpt(text: &str) -> [String; 2] {
+        let shown = shown(text);
+        let mut lines = shown
+            .lines()
+            .skip(1)
+            .map(|line| line.split_once("| ").unwrap().1.to_owned());
+        [lines.next().unwrap(), lines.next().unwrap()]
+    }
+
+    #[test]
+    fn the_whole_form() {
+        let expected = "kp: [emerg] unexpected \"}\" in kp.conf:4:3\n\
+            \x204 |   }\n\
+            \x20  |   ^\n\
+            \x20    in server, opened at kp.conf:2:3\n\
+            \x20    in http, opened at kp.conf:1:1\n\
+            \x20    hint: the directive \"pid\" on line 3 is not terminated by \";\"\n";
+        assert_eq!(shown("http {\n  server {\n    pid a\n  }\n}\n"), expected);
+    }
+
+    #[test]
+    fn yaml_looks_the_same() {
+        let reading = yaml("http:\n  server:\n    - root: 'a;'\n");
+        let expected = "kp: [emerg] unexpected \";\" in kp.yaml:3:15\n\
+            \x203 |     - root: 'a;'\n\
+            \x20  |               ^\n\
+            \x20    in server, opened at kp.yaml:2:3\n\
+            \x20    in http, opened at kp.yaml:1:1\n";
+        assert!(render(&reading.diagnostics, &reading.sources).starts_with(expected));
+    }
+
+    #[test]
+    fn a_caret_stands_under_its_word() {
+        let cases = [
+            ("\ta\t'b'c;", ["    a    'b'c;", "            ^"]),
+            ("ü 'ß'c;", ["ü 'ß'c;", "     ^"]),
+            ("中文 '字'c;", ["中文 '字'c;", "         ^"]),
+            (
+                "e\u{301}e\u{301} 'b'c;",
+                ["e\u{301}e\u{301} 'b'c;", "      ^"],
+            ),
+            ("a 'b'c;\r\n", ["a 'b'c;", "     ^"]),
+            ("a 'b'字;", ["a 'b'字;", "     ^^"]),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(excerpt(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_long_line_is_cut_around_the_place() {
+        let [line, caret] = excerpt(&format!(
+            "a {} 'b'c {};",
+            "x ".repeat(2000),
+            "y ".repeat(2000)
+        ));
+        assert!(line.starts_with('…') && line.ends_with('…'), "{line}");
+        assert!(line.chars().count() <= 122, "{line}");
+        let at = caret.chars().count() - 1;
+        assert_eq!(line.chars().nth(at), Some('c'));
+        assert!(line.chars().nth(at + 1) == Some(' '));
+    }
+
+    #[test]
+    fn the_terminal_gets_no_commands() {
+        let shown = shown("a 'b'\u{1b}[2Jc\u{202e};");
+        assert!(!shown.contains(['\u{1b}', '\u{202e}']), "{shown:?}");
+        let message = Diagnostic::system("a\u{1b}b\nc").hint("d\u{7}");
+        assert_eq!(
+            render(&[message], &Default::default()),
+            "kp: [emerg] a\u{fffd}b c\n     hint: d\u{fffd}\n"
+        );
+    }
+
+    #[test]
+    fn a_place_that_is_not_there_does_no_harm() {
+        let reading = nginx("a;");
+        for (file, line, column) in [(0, 9, 9), (7, 1, 1), (0, 0, 0), (0, 1, u32::MAX)] {
+            let span = Span {
+                file: FileId(file),
+                line,
+                column,
+                length: u32::MAX,
+            };
+            let shown = render(&[Diagnostic::error(span, "m")], &reading.sources);
+            assert!(shown.starts_with("kp: [emerg] m"), "{shown}");
+        }
+    }
+}
