@@ -7,7 +7,7 @@ use crate::settings;
 const NGINX: &str = "1.31.5";
 
 /// http modules that nginx builds by default and kp does not have.
-const LACKS: [&str; 22] = [
+const LACKS: [&str; 23] = [
     "access",
     "auth_basic",
     "autoindex",
@@ -30,6 +30,7 @@ const LACKS: [&str; 22] = [
     "upstream_least_time",
     "upstream_sticky",
     "userid",
+    "uwsgi",
 ];
 
 /// `-v`.
