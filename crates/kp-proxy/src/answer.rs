@@ -11,7 +11,7 @@ use crate::heads::server_text;
 use crate::program::Program;
 use crate::{Answer, Context, Exchange, Failure, vars, wire_status};
 use kp_config::model::{Location, ServerTokens};
-use kp_http::{Known, encode};
+use kp_http::{Framing, Known, encode};
 
 /// A whole answer is in the buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,73 +80,108 @@ pub(crate) fn write(
 ) -> Answered {
     let location = &context.config.http.locations[exchange.location.index()];
     let status = wire_status(answer.status);
-    let mut keep = keep && !(answer.body.is_none() && closes(status));
+    let keep = keep && status >= 200 && !(answer.body.is_none() && closes(status));
     let page = if answer.body.is_none() {
         page_of(answer.status)
     } else {
         None
     };
-    let server = page
-        .as_ref()
-        .map(|_| server_name(location, exchange, program, context));
+    let server = match page {
+        Some(_) => server_name(location, exchange, program, context),
+        None => Vec::new(),
+    };
+    let body = match (&page, &answer.body) {
+        (Some(page), _) => Body::Page(page, &server),
+        (None, Some(text)) => Body::Text(text),
+        (None, None) => Body::Empty,
+    };
+    let bodiless = matches!(status, 100..=199 | 204 | 304);
+    let framing = if bodiless {
+        Framing::None
+    } else if !is_head(exchange)
+        && can_chunk(exchange, location)
+        && expects_trailers(location, status)
+    {
+        Framing::Chunked
+    } else {
+        Framing::Length(body.length() as u64)
+    };
     let start = out.len();
-
     let head = ClientHead::open(out, status, None, exchange.location, program, context);
     exchange.response.status = status;
     head.server_date(out, true, true, exchange, program, context);
-    if page.is_some() {
-        out.extend_from_slice(b"Content-Type: text/html\r\n");
-    } else if answer.body.is_some() && !has_content_type(&exchange.response.carried) {
-        write_content_type(out, exchange, location, context);
+    match body {
+        Body::Page(..) => out.extend_from_slice(b"Content-Type: text/html\r\n"),
+        Body::Text(_) if !bodiless && !has_content_type(&exchange.response.carried) => {
+            write_content_type(out, exchange, location, context);
+        }
+        Body::Text(_) | Body::Empty => {}
     }
-    let length = match (&page, &answer.body) {
-        (Some(page), _) => page.length(server.as_deref().unwrap_or_default()),
-        (None, Some(body)) => body.len(),
-        (None, None) => 0,
-    };
-    let bodiless = matches!(status, 100..=199 | 204 | 304);
-    let chunked = !bodiless
-        && !is_head(exchange)
-        && can_chunk(exchange, location)
-        && expects_trailers(location, status);
-    if chunked {
-        out.extend_from_slice(b"Transfer-Encoding: chunked\r\n");
-    } else if !bodiless {
-        out.extend_from_slice(b"Content-Length: ");
-        encode::number(out, length as u64);
-        out.extend_from_slice(b"\r\n");
-    }
-    if status < 200 {
-        keep = false;
-    }
+    write_framing(out, framing);
     head.connection(out, keep);
     if let Some(target) = &answer.location {
         write_location(out, target, exchange, location, context);
     }
     out.extend_from_slice(fields);
-    if page.is_none() && answer.body.is_some() {
+    if let Body::Text(_) = body {
         out.extend_from_slice(&exchange.response.carried);
     }
     head.close(out, exchange, program, context);
     let head_bytes = out.len() - start;
-
     if !bodiless && !is_head(exchange) {
-        if chunked && length > 0 {
-            out.extend_from_slice(encode::chunk_head(length as u64).as_bytes());
-        }
-        match (&page, &answer.body) {
-            (Some(page), _) => page.write(out, server.as_deref().unwrap_or_default()),
-            (None, Some(body)) => out.extend_from_slice(body),
-            (None, None) => {}
-        }
-        if chunked {
-            if length > 0 {
-                out.extend_from_slice(encode::CHUNK_END);
-            }
+        body.write(out, framing == Framing::Chunked);
+        if framing == Framing::Chunked {
             last_chunk(out, exchange, program, context);
         }
     }
     Answered { keep, head_bytes }
+}
+
+/// What stands behind the head.
+enum Body<'a> {
+    /// A built-in page, and what it calls the server.
+    Page(&'a Page, &'a [u8]),
+    /// The text of `return`.
+    Text(&'a [u8]),
+    Empty,
+}
+
+impl Body<'_> {
+    fn length(&self) -> usize {
+        match self {
+            Self::Page(page, server) => page.length(server),
+            Self::Text(text) => text.len(),
+            Self::Empty => 0,
+        }
+    }
+
+    /// Appends it, as one chunk where it goes in chunks.
+    fn write(&self, out: &mut Vec<u8>, chunked: bool) {
+        let chunked = chunked && self.length() > 0;
+        if chunked {
+            out.extend_from_slice(encode::chunk_head(self.length() as u64).as_bytes());
+        }
+        match self {
+            Self::Page(page, server) => page.write(out, server),
+            Self::Text(text) => out.extend_from_slice(text),
+            Self::Empty => {}
+        }
+        if chunked {
+            out.extend_from_slice(encode::CHUNK_END);
+        }
+    }
+}
+
+fn write_framing(out: &mut Vec<u8>, framing: Framing) {
+    match framing {
+        Framing::Length(length) => {
+            out.extend_from_slice(b"Content-Length: ");
+            encode::number(out, length);
+            out.extend_from_slice(b"\r\n");
+        }
+        Framing::Chunked => out.extend_from_slice(b"Transfer-Encoding: chunked\r\n"),
+        Framing::None | Framing::UntilClose => {}
+    }
 }
 
 /// Statuses after which nginx closes: the request may not have been understood, or worse follows.
@@ -233,7 +268,7 @@ fn server_name(
     ) {
         (Some(text), _) => out.extend_from_slice(text.as_bytes()),
         (None, ServerTokens::Text(template)) => {
-            vars::evaluate(template, exchange, program, context, &mut out)
+            vars::evaluate(template, exchange, program, context, &mut out);
         }
         (None, _) => {}
     }

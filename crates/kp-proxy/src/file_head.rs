@@ -151,7 +151,7 @@ fn write(
     let head = ClientHead::open(out, status, None, exchange.location, program, context);
     exchange.response.status = status;
     head.server_date(out, true, true, exchange, program, context);
-    if status != 304 && !has_content_type(&exchange.response.carried) {
+    if !matches!(status, 204 | 304) && !has_content_type(&exchange.response.carried) {
         write_content_type(out, exchange, head.location, context);
     }
     let length = bytes.end - bytes.start;

@@ -7,10 +7,19 @@ use kp_proxy::{Answer, Answered, Cause, Failure, Phase, Routed, answer, failure_
 fn answered(world: &World, request: &[u8]) -> (String, Answered) {
     let mut exchange = world.taken(request);
     let context = world.context();
-    let Routed::Answer(what) = world.program().route(&mut exchange, &context) else { panic!("a handler") };
+    let Routed::Answer(what) = world.program().route(&mut exchange, &context) else {
+        panic!("a handler")
+    };
     let mut out = Vec::new();
     let keep = kp_proxy::may_stay(&exchange, &context);
-    let done = answer(&mut out, &what, &mut exchange, world.program(), &context, keep);
+    let done = answer(
+        &mut out,
+        &what,
+        &mut exchange,
+        world.program(),
+        &context,
+        keep,
+    );
     (String::from_utf8(out).expect("text"), done)
 }
 
@@ -41,15 +50,21 @@ fn texts_and_pages() {
     let full = |path: &str| answered(&world, &get(path, "")).0;
     assert_eq!(
         full("/text"),
-        format!("HTTP/1.1 200 OK\r\n{OWN}Content-Type: text/plain\r\nContent-Length: 3\r\n{KEPT}\r\na\nb")
+        format!(
+            "HTTP/1.1 200 OK\r\n{OWN}Content-Type: text/plain\r\nContent-Length: 3\r\n{KEPT}\r\na\nb"
+        )
     );
     assert_eq!(
         full("/x.html"),
-        format!("HTTP/1.1 200 OK\r\n{OWN}Content-Type: text/html\r\nContent-Length: 3\r\n{KEPT}\r\n<p>")
+        format!(
+            "HTTP/1.1 200 OK\r\n{OWN}Content-Type: text/html\r\nContent-Length: 3\r\n{KEPT}\r\n<p>"
+        )
     );
     assert_eq!(
         full("/json"),
-        format!("HTTP/1.1 201 Created\r\n{OWN}Content-Type: application/json\r\nContent-Length: 2\r\n{KEPT}\r\n{{}}")
+        format!(
+            "HTTP/1.1 201 Created\r\n{OWN}Content-Type: application/json\r\nContent-Length: 2\r\n{KEPT}\r\n{{}}"
+        )
     );
     let forbidden = page("403 Forbidden");
     assert_eq!(
@@ -59,11 +74,23 @@ fn texts_and_pages() {
             forbidden.len()
         )
     );
-    assert_eq!(full("/teapot"), format!("HTTP/1.1 418 \r\n{OWN}Content-Length: 0\r\n{KEPT}\r\n"));
-    assert_eq!(full("/204"), format!("HTTP/1.1 204 No Content\r\n{OWN}{KEPT}\r\n"));
-    assert_eq!(full("/304"), format!("HTTP/1.1 304 Not Modified\r\n{OWN}{KEPT}\r\n"));
+    assert_eq!(
+        full("/teapot"),
+        format!("HTTP/1.1 418 \r\n{OWN}Content-Length: 0\r\n{KEPT}\r\n")
+    );
+    assert_eq!(
+        full("/204"),
+        format!("HTTP/1.1 204 No Content\r\n{OWN}{KEPT}\r\n")
+    );
+    assert_eq!(
+        full("/304"),
+        format!("HTTP/1.1 304 Not Modified\r\n{OWN}{KEPT}\r\n")
+    );
     let nameless = full("/nameless");
-    assert!(nameless.contains("Server: kp\r\n") && nameless.contains("<hr><center>kp</center>"), "{nameless}");
+    assert!(
+        nameless.contains("Server: kp\r\n") && nameless.contains("<hr><center>kp</center>"),
+        "{nameless}"
+    );
 }
 
 #[test]
@@ -73,9 +100,17 @@ fn head_requests_get_the_head_alone() {
     let length = page("403 Forbidden").len();
     assert_eq!(
         whole,
-        format!("HTTP/1.1 403 Forbidden\r\n{OWN}Content-Type: text/html\r\nContent-Length: {length}\r\n{KEPT}\r\n")
+        format!(
+            "HTTP/1.1 403 Forbidden\r\n{OWN}Content-Type: text/html\r\nContent-Length: {length}\r\n{KEPT}\r\n"
+        )
     );
-    assert_eq!(done, Answered { keep: true, head_bytes: whole.len() });
+    assert_eq!(
+        done,
+        Answered {
+            keep: true,
+            head_bytes: whole.len()
+        }
+    );
 }
 
 #[test]
@@ -92,7 +127,10 @@ fn redirects() {
     );
     let location = |request: &[u8]| {
         let (whole, _) = answered(&world, request);
-        let line = whole.lines().find_map(|line| line.strip_prefix("Location: ")).expect("a location");
+        let line = whole
+            .lines()
+            .find_map(|line| line.strip_prefix("Location: "))
+            .expect("a location");
         assert_eq!(whole.matches("\r\n\r\n").count(), 1, "{whole}");
         line.to_owned()
     };
@@ -101,18 +139,34 @@ fn redirects() {
     assert_eq!(location(&get("/off", "")), "/x");
     assert_eq!(location(&get("/noport", "")), "http://t/x");
     assert_eq!(location(&get("/name", "")), "http://example.test:8080/x");
-    assert_eq!(location(b"GET /rel HTTP/1.0\r\n\r\n"), "http://127.0.0.1:8080/x");
-    assert_eq!(location(&get("/split%0d%0aX-Evil:%201", "")), "http://o.test/split%0D%0AX-Evil:%201");
+    assert_eq!(
+        location(b"GET /rel HTTP/1.0\r\n\r\n"),
+        "http://127.0.0.1:8080/x"
+    );
+    assert_eq!(
+        location(&get("/split%0d%0aX-Evil:%201", "")),
+        "http://o.test/split%0D%0AX-Evil:%201"
+    );
     let (whole, _) = answered(&world, &get("/rel", ""));
     let body = page("302 Found");
-    assert!(whole.starts_with("HTTP/1.1 302 Moved Temporarily\r\n") && whole.ends_with(&body), "{whole}");
+    assert!(
+        whole.starts_with("HTTP/1.1 302 Moved Temporarily\r\n") && whole.ends_with(&body),
+        "{whole}"
+    );
 }
 
 #[test]
 fn some_statuses_close() {
-    for (status, keeps) in
-        [(400, false), (403, true), (404, true), (413, false), (414, false), (500, false), (501, false), (503, true)]
-    {
+    for (status, keeps) in [
+        (400, false),
+        (403, true),
+        (404, true),
+        (413, false),
+        (414, false),
+        (500, false),
+        (501, false),
+        (503, true),
+    ] {
         let world = World::new(&format!("location / {{ return {status}; }}"));
         let (whole, done) = answered(&world, &get("/", ""));
         assert_eq!(done.keep, keeps, "{status}");
@@ -128,7 +182,10 @@ fn added_headers_and_trailers_on_answers() {
         "location / { add_header X-A 1; add_header X-B 2 always; return 404; } location /t { add_trailer X-T $status; return 200 ok; }",
     );
     let (whole, _) = answered(&world, &get("/", ""));
-    assert!(whole.contains("\r\nX-B: 2\r\n\r\n") && !whole.contains("X-A"), "{whole}");
+    assert!(
+        whole.contains("\r\nX-B: 2\r\n\r\n") && !whole.contains("X-A"),
+        "{whole}"
+    );
     let (whole, done) = answered(&world, &get("/t", ""));
     assert_eq!(
         whole,
@@ -136,9 +193,15 @@ fn added_headers_and_trailers_on_answers() {
             "HTTP/1.1 200 OK\r\n{OWN}Content-Type: text/plain\r\nTransfer-Encoding: chunked\r\n{KEPT}\r\n2\r\nok\r\n0\r\nX-T: 200\r\n\r\n"
         )
     );
-    assert_eq!(whole.len() - done.head_bytes, "2\r\nok\r\n0\r\nX-T: 200\r\n\r\n".len());
+    assert_eq!(
+        whole.len() - done.head_bytes,
+        "2\r\nok\r\n0\r\nX-T: 200\r\n\r\n".len()
+    );
     let (whole, _) = answered(&world, b"GET /t HTTP/1.0\r\nHost: t\r\n\r\n");
-    assert!(whole.ends_with("Content-Length: 2\r\nConnection: close\r\n\r\nok"), "{whole}");
+    assert!(
+        whole.ends_with("Content-Length: 2\r\nConnection: close\r\n\r\nok"),
+        "{whole}"
+    );
 }
 
 /// Every failure that can still be answered.
@@ -149,12 +212,27 @@ fn failures() {
     for (cause, line, fields, keep) in [
         (BadRequest, "400 Bad Request", "", false),
         (BadBody, "400 Bad Request", "", false),
-        (ConnectMethod, "405 Not Allowed", "Allow: GET, HEAD, POST, PUT, DELETE, OPTIONS, PATCH\r\n", false),
+        (
+            ConnectMethod,
+            "405 Not Allowed",
+            "Allow: GET, HEAD, POST, PUT, DELETE, OPTIONS, PATCH\r\n",
+            false,
+        ),
         (ClientHeadTimeout, "408 Request Time-out", "", false),
         (ClientBodyTimeout, "408 Request Time-out", "", false),
-        (BodyTooLarge(Some(5)), "413 Request Entity Too Large", "", false),
+        (
+            BodyTooLarge(Some(5)),
+            "413 Request Entity Too Large",
+            "",
+            false,
+        ),
         (TargetTooLong, "414 Request-URI Too Large", "", false),
-        (HeadTooLarge, "431 Request Header Fields Too Large", "", false),
+        (
+            HeadTooLarge,
+            "431 Request Header Fields Too Large",
+            "",
+            false,
+        ),
         (BadTarget, "500 Internal Server Error", "", false),
         (RedirectCycle, "500 Internal Server Error", "", false),
         (Internal, "500 Internal Server Error", "", false),
@@ -168,7 +246,12 @@ fn failures() {
         (UpstreamInvalidHead, "502 Bad Gateway", "", true),
         (UpstreamHeadTooLarge, "502 Bad Gateway", "", true),
         (UnknownHost, "502 Bad Gateway", "", true),
-        (Overload, "503 Service Temporarily Unavailable", "Retry-After: 1\r\n", false),
+        (
+            Overload,
+            "503 Service Temporarily Unavailable",
+            "Retry-After: 1\r\n",
+            false,
+        ),
         (ConnectTimeout, "504 Gateway Time-out", "", true),
         (SendTimeout, "504 Gateway Time-out", "", true),
         (UpstreamTimeout, "504 Gateway Time-out", "", true),
@@ -178,7 +261,14 @@ fn failures() {
         let mut exchange = world.exchange(&get("/", ""));
         let mut out = Vec::new();
         let failure = Failure::new(Phase::AwaitHead, cause);
-        let done = failure_answer(&mut out, &failure, &mut exchange, world.program(), &world.context(), true);
+        let done = failure_answer(
+            &mut out,
+            &failure,
+            &mut exchange,
+            world.program(),
+            &world.context(),
+            true,
+        );
         let body = page(line);
         let connection = if keep { "keep-alive" } else { "close" };
         let expected = format!(
@@ -189,12 +279,38 @@ fn failures() {
         assert_eq!(done.keep, keep, "{cause:?}");
         assert_eq!(exchange.response.status, failure.status());
     }
-    for cause in [ClientGone, ClientSendTimeout, BodyTruncated, BodyReset(104), BodyTimeout, BodyInvalid, TunnelTimeout, Shutdown] {
+    for cause in [
+        ClientGone,
+        ClientSendTimeout,
+        BodyTruncated,
+        BodyReset(104),
+        BodyTimeout,
+        BodyInvalid,
+        TunnelTimeout,
+        Shutdown,
+    ] {
         let mut exchange = world.exchange(&get("/", ""));
         let mut out = Vec::new();
         let failure = Failure::new(Phase::ReadBody, cause);
-        let done = failure_answer(&mut out, &failure, &mut exchange, world.program(), &world.context(), true);
-        assert_eq!((out.len(), done), (0, Answered { keep: false, head_bytes: 0 }), "{cause:?}");
+        let done = failure_answer(
+            &mut out,
+            &failure,
+            &mut exchange,
+            world.program(),
+            &world.context(),
+            true,
+        );
+        assert_eq!(
+            (out.len(), done),
+            (
+                0,
+                Answered {
+                    keep: false,
+                    head_bytes: 0
+                }
+            ),
+            "{cause:?}"
+        );
     }
 }
 
@@ -205,9 +321,19 @@ fn a_failure_before_there_is_a_request() {
     let mut exchange = kp_proxy::Exchange::default();
     let mut out = Vec::new();
     let failure = Failure::new(Phase::RequestLine, Cause::BadRequest);
-    let done = failure_answer(&mut out, &failure, &mut exchange, world.program(), &world.context(), true);
+    let done = failure_answer(
+        &mut out,
+        &failure,
+        &mut exchange,
+        world.program(),
+        &world.context(),
+        true,
+    );
     let text = String::from_utf8(out).expect("text");
-    assert!(text.starts_with("HTTP/1.1 400 Bad Request\r\n") && text.ends_with("</html>\r\n"), "{text}");
+    assert!(
+        text.starts_with("HTTP/1.1 400 Bad Request\r\n") && text.ends_with("</html>\r\n"),
+        "{text}"
+    );
     assert!(!done.keep);
 }
 
@@ -223,7 +349,14 @@ fn nginx_s_own_statuses_are_a_400_outside() {
         let mut exchange = world.exchange(&get("/", ""));
         let mut out = Vec::new();
         let what = Answer::status(status);
-        let done = answer(&mut out, &what, &mut exchange, world.program(), &world.context(), true);
+        let done = answer(
+            &mut out,
+            &what,
+            &mut exchange,
+            world.program(),
+            &world.context(),
+            true,
+        );
         let text = String::from_utf8(out).expect("text");
         assert!(text.starts_with("HTTP/1.1 400 Bad Request\r\n"), "{text}");
         assert!(text.contains(&format!("<center>{note}</center>")), "{text}");

@@ -56,7 +56,13 @@ fn json_lines_are_json_whatever_comes() {
         server { listen 127.0.0.1:8080; access_log /dev/null j; location / { proxy_pass http://u; } }
         "#,
     );
-    for agent in [b"a\"b\\c\td".as_slice(), b"\xff\xfe\xc3\xa9", b"x\x80[31m", "\u{2028}".as_bytes(), b"\xf0\x9f\x98"] {
+    for agent in [
+        b"a\"b\\c\td".as_slice(),
+        b"\xff\xfe\xc3\xa9",
+        b"x\x80[31m",
+        "\u{2028}".as_bytes(),
+        b"\xf0\x9f\x98",
+    ] {
         let mut request = b"GET /a\"b\\c%0a HTTP/1.1\r\nHost: t\r\nUser-Agent: ".to_vec();
         request.extend_from_slice(agent);
         request.extend_from_slice(b"\r\n\r\n");
@@ -70,9 +76,21 @@ fn json_lines_are_json_whatever_comes() {
 
 #[test]
 fn conditions() {
-    let world = World::new("access_log /dev/null combined if=$arg_log; location / { proxy_pass http://u; }");
-    for (path, written) in [("/?log=1", true), ("/?log=x", true), ("/?log=0", false), ("/?log=", false), ("/", false)] {
-        assert_eq!(!lines(&world, &mut world.exchange(&get(path, ""))).is_empty(), written, "{path}");
+    let world = World::new(
+        "access_log /dev/null combined if=$arg_log; location / { proxy_pass http://u; }",
+    );
+    for (path, written) in [
+        ("/?log=1", true),
+        ("/?log=x", true),
+        ("/?log=0", false),
+        ("/?log=", false),
+        ("/", false),
+    ] {
+        assert_eq!(
+            !lines(&world, &mut world.exchange(&get(path, ""))).is_empty(),
+            written,
+            "{path}"
+        );
     }
 }
 

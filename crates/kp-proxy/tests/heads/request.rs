@@ -5,14 +5,22 @@ use kp_http::Method;
 use kp_proxy::target::{Target, resolve_target};
 use kp_proxy::{BodyPlan, Cause, Outgoing, Phase, is_loop};
 
-const PLAIN: Outgoing = Outgoing { method: Method::Get, upgrade: false, close: false };
+const PLAIN: Outgoing = Outgoing {
+    method: Method::Get,
+    upgrade: false,
+    close: false,
+};
 
 #[test]
 fn the_smallest_head() {
     let world = World::new("location / { proxy_pass http://u; }");
-    let mut exchange = world.exchange(b"GET /a?b HTTP/1.1\r\nHost: Foo.Test:99\r\nX-a:  1 \r\nAccept: */*\r\n\r\n");
+    let mut exchange = world
+        .exchange(b"GET /a?b HTTP/1.1\r\nHost: Foo.Test:99\r\nX-a:  1 \r\nAccept: */*\r\n\r\n");
     let (head, outgoing) = world.outgoing(&mut exchange, BodyPlan::None);
-    assert_eq!(head, "GET /a?b HTTP/1.1\r\nHost: u\r\nX-a: 1\r\nAccept: */*\r\n\r\n");
+    assert_eq!(
+        head,
+        "GET /a?b HTTP/1.1\r\nHost: u\r\nX-a: 1\r\nAccept: */*\r\n\r\n"
+    );
     assert_eq!(outgoing, PLAIN);
     assert_eq!(exchange.request.proxy_host, b"u");
     assert_eq!(exchange.request.proxy_port, 80);
@@ -62,7 +70,11 @@ fn uri_of_proxy_pass() {
         ("/uri/a%20b%0d%0aX:%201", "/uri/a%20b%0D%0AX:%201"),
     ] {
         let head = world.sent(&get(asked, ""));
-        assert_eq!(head.lines().next(), Some(format!("GET {seen} HTTP/1.1").as_str()), "{asked}");
+        assert_eq!(
+            head.lines().next(),
+            Some(format!("GET {seen} HTTP/1.1").as_str()),
+            "{asked}"
+        );
         assert_eq!(head.lines().count(), 3, "{head}");
     }
 }
@@ -73,26 +85,50 @@ fn variables_in_proxy_pass_name_groups_or_addresses() {
     let resolve = |to: &str| {
         let mut exchange = world.exchange(&get(&format!("/?to={to}"), ""));
         let target = resolve_target(&mut exchange, world.program(), &world.context());
-        (target, String::from_utf8(exchange.request.proxy_host).expect("text"), exchange.request.proxy_port)
+        (
+            target,
+            String::from_utf8(exchange.request.proxy_host).expect("text"),
+            exchange.request.proxy_port,
+        )
     };
     let group = |name: &str| {
         let upstreams = &world.config().http.upstreams;
-        let index = upstreams.iter().position(|upstream| upstream.name == name).expect("group");
+        let index = upstreams
+            .iter()
+            .position(|upstream| upstream.name == name)
+            .expect("group");
         Target::Group(kp_config::model::UpstreamId(index as u32))
     };
     assert_eq!(resolve("u"), (Ok(group("u")), "u".into(), 80));
-    assert_eq!(resolve("bACKEND/x"), (Ok(group("Backend")), "bACKEND".into(), 80));
+    assert_eq!(
+        resolve("bACKEND/x"),
+        (Ok(group("Backend")), "bACKEND".into(), 80)
+    );
     let address = |text: &str| {
-        Target::Address(kp_config::model::PeerAddress::Inet(text.parse().expect("address")))
+        Target::Address(kp_config::model::PeerAddress::Inet(
+            text.parse().expect("address"),
+        ))
     };
-    assert_eq!(resolve("127.0.0.1"), (Ok(address("127.0.0.1:80")), "127.0.0.1".into(), 80));
-    assert_eq!(resolve("[::1]:8080"), (Ok(address("[::1]:8080")), "[::1]:8080".into(), 8080));
+    assert_eq!(
+        resolve("127.0.0.1"),
+        (Ok(address("127.0.0.1:80")), "127.0.0.1".into(), 80)
+    );
+    assert_eq!(
+        resolve("[::1]:8080"),
+        (Ok(address("[::1]:8080")), "[::1]:8080".into(), 8080)
+    );
     let (failed, named, _) = resolve("other.test");
     let failed = failed.expect_err("no resolver");
-    assert_eq!((failed.phase, failed.cause), (Phase::Connect, Cause::UnknownHost));
+    assert_eq!(
+        (failed.phase, failed.cause),
+        (Phase::Connect, Cause::UnknownHost)
+    );
     assert_eq!(named, "http://other.test");
     assert_eq!(resolve("").0.expect_err("no host").cause, Cause::BadTarget);
-    assert_eq!(resolve("a:b").0.expect_err("no port").cause, Cause::BadTarget);
+    assert_eq!(
+        resolve("a:b").0.expect_err("no port").cause,
+        Cause::BadTarget
+    );
 }
 
 #[test]
@@ -109,13 +145,31 @@ fn set_headers_replace_and_are_inherited_whole() {
         "#,
     );
     let sent = |path: &str| {
-        world.sent(format!("GET {path} HTTP/1.1\r\nHost: Foo.Test:99\r\nX-C: c\r\nX-a: 0\r\n\r\n").as_bytes())
+        world.sent(
+            format!("GET {path} HTTP/1.1\r\nHost: Foo.Test:99\r\nX-C: c\r\nX-a: 0\r\n\r\n")
+                .as_bytes(),
+        )
     };
-    assert_eq!(sent("/in/"), "GET /in/ HTTP/1.1\r\nHost: foo.test\r\nX-A: 1\r\nX-C: c\r\n\r\n");
-    assert_eq!(sent("/own/"), "GET /own/ HTTP/1.1\r\nHost: u\r\nX-B: 2\r\nX-C: c\r\nX-a: 0\r\n\r\n");
-    assert_eq!(sent("/empty/"), "GET /empty/ HTTP/1.1\r\nHost: u\r\nX-a: 0\r\n\r\n");
-    assert_eq!(sent("/novalue/"), "GET /novalue/ HTTP/1.1\r\nHost: u\r\nX-a: 0\r\n\r\n");
-    assert_eq!(sent("/case/"), "GET /case/ HTTP/1.1\r\nHost: u\r\nx-c: other\r\nX-a: 0\r\n\r\n");
+    assert_eq!(
+        sent("/in/"),
+        "GET /in/ HTTP/1.1\r\nHost: foo.test\r\nX-A: 1\r\nX-C: c\r\n\r\n"
+    );
+    assert_eq!(
+        sent("/own/"),
+        "GET /own/ HTTP/1.1\r\nHost: u\r\nX-B: 2\r\nX-C: c\r\nX-a: 0\r\n\r\n"
+    );
+    assert_eq!(
+        sent("/empty/"),
+        "GET /empty/ HTTP/1.1\r\nHost: u\r\nX-a: 0\r\n\r\n"
+    );
+    assert_eq!(
+        sent("/novalue/"),
+        "GET /novalue/ HTTP/1.1\r\nHost: u\r\nX-a: 0\r\n\r\n"
+    );
+    assert_eq!(
+        sent("/case/"),
+        "GET /case/ HTTP/1.1\r\nHost: u\r\nx-c: other\r\nX-a: 0\r\n\r\n"
+    );
     assert_eq!(
         sent("/split/%0d%0aX-Evil:1"),
         "GET /split/%0d%0aX-Evil:1 HTTP/1.1\r\nHost: u\r\nX-U: /split/  X-Evil:1\r\nX-C: c\r\nX-a: 0\r\n\r\n"
@@ -152,16 +206,37 @@ fn bodies_are_announced() {
         "#,
     );
     let sent = |path: &str, plan: BodyPlan| {
-        let request = format!("POST {path} HTTP/1.1\r\nHost: t\r\nContent-Length: 3\r\nX: 1\r\n\r\n");
-        world.outgoing(&mut world.exchange(request.as_bytes()), plan).0
+        let request =
+            format!("POST {path} HTTP/1.1\r\nHost: t\r\nContent-Length: 3\r\nX: 1\r\n\r\n");
+        world
+            .outgoing(&mut world.exchange(request.as_bytes()), plan)
+            .0
     };
-    assert_eq!(sent("/", BodyPlan::Length(3)), "POST / HTTP/1.1\r\nHost: u\r\nContent-Length: 3\r\nX: 1\r\n\r\n");
-    assert_eq!(sent("/", BodyPlan::Length(0)), "POST / HTTP/1.1\r\nHost: u\r\nContent-Length: 0\r\nX: 1\r\n\r\n");
-    assert_eq!(sent("/", BodyPlan::Chunked), "POST / HTTP/1.1\r\nHost: u\r\nTransfer-Encoding: chunked\r\nX: 1\r\n\r\n");
-    assert_eq!(sent("/", BodyPlan::None), "POST / HTTP/1.1\r\nHost: u\r\nX: 1\r\n\r\n");
+    assert_eq!(
+        sent("/", BodyPlan::Length(3)),
+        "POST / HTTP/1.1\r\nHost: u\r\nContent-Length: 3\r\nX: 1\r\n\r\n"
+    );
+    assert_eq!(
+        sent("/", BodyPlan::Length(0)),
+        "POST / HTTP/1.1\r\nHost: u\r\nContent-Length: 0\r\nX: 1\r\n\r\n"
+    );
+    assert_eq!(
+        sent("/", BodyPlan::Chunked),
+        "POST / HTTP/1.1\r\nHost: u\r\nTransfer-Encoding: chunked\r\nX: 1\r\n\r\n"
+    );
+    assert_eq!(
+        sent("/", BodyPlan::None),
+        "POST / HTTP/1.1\r\nHost: u\r\nX: 1\r\n\r\n"
+    );
     // Nobody but kp knows how the body is delimited.
-    assert_eq!(sent("/own/", BodyPlan::Length(3)), "POST /own/ HTTP/1.1\r\nHost: u\r\nContent-Length: 3\r\nX: 1\r\n\r\n");
-    assert_eq!(sent("/own/", BodyPlan::Length(0)), "POST /own/ HTTP/1.1\r\nHost: u\r\nX: 1\r\n\r\n");
+    assert_eq!(
+        sent("/own/", BodyPlan::Length(3)),
+        "POST /own/ HTTP/1.1\r\nHost: u\r\nContent-Length: 3\r\nX: 1\r\n\r\n"
+    );
+    assert_eq!(
+        sent("/own/", BodyPlan::Length(0)),
+        "POST /own/ HTTP/1.1\r\nHost: u\r\nX: 1\r\n\r\n"
+    );
 }
 
 #[test]
@@ -175,23 +250,39 @@ fn methods_and_versions() {
         location /bare/ { proxy_pass_request_headers off; proxy_pass http://u; }
         "#,
     );
-    let outgoing = |request: &str| world.outgoing(&mut world.exchange(request.as_bytes()), BodyPlan::None);
+    let outgoing =
+        |request: &str| world.outgoing(&mut world.exchange(request.as_bytes()), BodyPlan::None);
     let line = |head: &str| head.lines().next().expect("a line").to_owned();
     let (head, sent) = outgoing("HEAD / HTTP/1.1\r\nHost: t\r\n\r\n");
-    assert_eq!((line(&head).as_str(), sent.method), ("HEAD / HTTP/1.1", Method::Head));
+    assert_eq!(
+        (line(&head).as_str(), sent.method),
+        ("HEAD / HTTP/1.1", Method::Head)
+    );
     let (head, sent) = outgoing("GET /post/ HTTP/1.1\r\nHost: t\r\n\r\n");
-    assert_eq!((line(&head).as_str(), sent.method), ("POST /post/ HTTP/1.1", Method::Post));
+    assert_eq!(
+        (line(&head).as_str(), sent.method),
+        ("POST /post/ HTTP/1.1", Method::Post)
+    );
     let (head, sent) = outgoing("GET /var/?m=HEAD HTTP/1.1\r\nHost: t\r\n\r\n");
-    assert_eq!((line(&head).as_str(), sent.method), ("HEAD /var/?m=HEAD HTTP/1.1", Method::Head));
+    assert_eq!(
+        (line(&head).as_str(), sent.method),
+        ("HEAD /var/?m=HEAD HTTP/1.1", Method::Head)
+    );
     let (head, _) = outgoing("GET /var/?m=A:B HTTP/1.1\r\nHost: t\r\n\r\n");
     assert_eq!(line(&head), "GET /var/?m=A:B HTTP/1.1");
     let (head, sent) = outgoing("GET /old/ HTTP/1.1\r\nHost: t\r\nX: 1\r\n\r\n");
     assert_eq!(head, "GET /old/ HTTP/1.0\r\nX: 1\r\n\r\n");
     assert!(sent.close, "HTTP/1.0 is not kept alive");
-    assert_eq!(outgoing("GET /bare/ HTTP/1.1\r\nHost: t\r\nX: 1\r\n\r\n").0, "GET /bare/ HTTP/1.1\r\nHost: u\r\n\r\n");
+    assert_eq!(
+        outgoing("GET /bare/ HTTP/1.1\r\nHost: t\r\nX: 1\r\n\r\n").0,
+        "GET /bare/ HTTP/1.1\r\nHost: u\r\n\r\n"
+    );
     let mut page = world.exchange(b"POST / HTTP/1.1\r\nHost: t\r\n\r\n");
     page.request.method = Some("GET");
-    assert_eq!(line(&world.outgoing(&mut page, BodyPlan::None).0), "GET / HTTP/1.1");
+    assert_eq!(
+        line(&world.outgoing(&mut page, BodyPlan::None).0),
+        "GET / HTTP/1.1"
+    );
 }
 
 #[test]
@@ -208,24 +299,43 @@ fn upgrades_that_are_allowed_are_passed_on() {
         "#,
     );
     let ask = |path: &str, upgrade: &str| {
-        let lines = format!("Upgrade: {upgrade}\r\nConnection: Upgrade\r\nSec-WebSocket-Key: k\r\n");
-        let (head, outgoing) = world.outgoing(&mut world.exchange(&get(path, &lines)), BodyPlan::None);
+        let lines =
+            format!("Upgrade: {upgrade}\r\nConnection: Upgrade\r\nSec-WebSocket-Key: k\r\n");
+        let (head, outgoing) =
+            world.outgoing(&mut world.exchange(&get(path, &lines)), BodyPlan::None);
         let (_, lines) = head.split_once("Host: u\r\n").expect("a host");
-        (lines.replace("Sec-WebSocket-Key: k\r\n\r\n", ""), outgoing.upgrade)
+        (
+            lines.replace("Sec-WebSocket-Key: k\r\n\r\n", ""),
+            outgoing.upgrade,
+        )
     };
-    let passed = |protocol: &str| (format!("Upgrade: {protocol}\r\nConnection: upgrade\r\n"), true);
+    let passed = |protocol: &str| {
+        (
+            format!("Upgrade: {protocol}\r\nConnection: upgrade\r\n"),
+            true,
+        )
+    };
     assert_eq!(ask("/", "WebSocket"), passed("WebSocket"));
     assert_eq!(ask("/", "foo"), (String::new(), false));
     assert_eq!(ask("/off/", "websocket"), (String::new(), false));
-    assert_eq!(ask("/foo/", "h2c, foo, websocket"), passed("foo, websocket"));
+    assert_eq!(
+        ask("/foo/", "h2c, foo, websocket"),
+        passed("foo, websocket")
+    );
     assert_eq!(ask("/keep/", "websocket"), passed("websocket"));
-    assert_eq!(ask("/own/", "anything"), ("Upgrade: anything\r\nConnection: upgrade\r\n".into(), true));
+    assert_eq!(
+        ask("/own/", "anything"),
+        ("Upgrade: anything\r\nConnection: upgrade\r\n".into(), true)
+    );
     assert_eq!(ask("/old/", "websocket"), (String::new(), false));
 
     // Not asked properly: no `Connection: upgrade`, another method, HTTP/1.0, a body.
     let plain = |request: &[u8], plan| world.outgoing(&mut world.exchange(request), plan);
     let (head, outgoing) = plain(&get("/", "Upgrade: websocket\r\n"), BodyPlan::None);
-    assert_eq!((head.as_str(), outgoing), ("GET / HTTP/1.1\r\nHost: u\r\n\r\n", PLAIN));
+    assert_eq!(
+        (head.as_str(), outgoing),
+        ("GET / HTTP/1.1\r\nHost: u\r\n\r\n", PLAIN)
+    );
     for request in [
         "POST / HTTP/1.1\r\nHost: t\r\nUpgrade: websocket\r\nConnection: upgrade\r\n\r\n",
         "GET / HTTP/1.0\r\nHost: t\r\nUpgrade: websocket\r\nConnection: upgrade\r\n\r\n",
@@ -233,12 +343,18 @@ fn upgrades_that_are_allowed_are_passed_on() {
         let (head, outgoing) = plain(request.as_bytes(), BodyPlan::None);
         assert!(!head.contains("pgrade") && !outgoing.upgrade, "{head}");
     }
-    let asked = get("/", "Upgrade: websocket\r\nConnection: upgrade\r\nContent-Length: 1\r\n");
+    let asked = get(
+        "/",
+        "Upgrade: websocket\r\nConnection: upgrade\r\nContent-Length: 1\r\n",
+    );
     assert!(!plain(&asked, BodyPlan::Length(1)).1.upgrade);
 
     // nginx's way without an `Upgrade` from the client: the head goes out as configured, a 101 is not accepted.
     let (head, outgoing) = plain(&get("/own/", ""), BodyPlan::None);
-    assert_eq!(head, "GET /own/ HTTP/1.1\r\nHost: u\r\nConnection: upgrade\r\n\r\n");
+    assert_eq!(
+        head,
+        "GET /own/ HTTP/1.1\r\nHost: u\r\nConnection: upgrade\r\n\r\n"
+    );
     assert!(!outgoing.upgrade);
     assert!(plain(&get("/close/", ""), BodyPlan::None).1.close);
 }
@@ -253,10 +369,22 @@ fn trailers_are_asked_for_only_where_they_are_passed() {
         "#,
     );
     let lines = "TE: gzip, Trailers\r\nConnection: TE, upgrade\r\n";
-    assert_eq!(world.sent(&get("/", lines)), "GET / HTTP/1.1\r\nHost: u\r\n\r\n");
-    assert_eq!(world.sent(&get("/t/", lines)), "GET /t/ HTTP/1.1\r\nHost: u\r\nTE: trailers\r\nConnection: TE\r\n\r\n");
-    assert_eq!(world.sent(&get("/t/", "TE: gzip\r\n")), "GET /t/ HTTP/1.1\r\nHost: u\r\n\r\n");
-    assert_eq!(world.sent(&get("/own/", lines)), "GET /own/ HTTP/1.1\r\nHost: u\r\nTE: x\r\nConnection: te\r\n\r\n");
+    assert_eq!(
+        world.sent(&get("/", lines)),
+        "GET / HTTP/1.1\r\nHost: u\r\n\r\n"
+    );
+    assert_eq!(
+        world.sent(&get("/t/", lines)),
+        "GET /t/ HTTP/1.1\r\nHost: u\r\nTE: trailers\r\nConnection: TE\r\n\r\n"
+    );
+    assert_eq!(
+        world.sent(&get("/t/", "TE: gzip\r\n")),
+        "GET /t/ HTTP/1.1\r\nHost: u\r\n\r\n"
+    );
+    assert_eq!(
+        world.sent(&get("/own/", lines)),
+        "GET /own/ HTTP/1.1\r\nHost: u\r\nTE: x\r\nConnection: te\r\n\r\n"
+    );
     let both = "TE: trailers\r\nUpgrade: websocket\r\nConnection: TE, Upgrade\r\n";
     assert_eq!(
         world.sent(&get("/t/", both)),
@@ -309,8 +437,14 @@ fn an_explicit_set_header_wins_over_forwarding() {
     );
     let head = world.sent(&get("/", FORWARDED));
     assert_eq!(head.matches("X-Forwarded-For:").count(), 1, "{head}");
-    assert!(head.contains("X-Forwarded-For: own\r\n") && !head.contains("Via"), "{head}");
-    let off = world.sent(&get("/off/", "Via: 1.0 fred\r\nX-Forwarded-Proto: https\r\nForwarded: for=1\r\n"));
+    assert!(
+        head.contains("X-Forwarded-For: own\r\n") && !head.contains("Via"),
+        "{head}"
+    );
+    let off = world.sent(&get(
+        "/off/",
+        "Via: 1.0 fred\r\nX-Forwarded-Proto: https\r\nForwarded: for=1\r\n",
+    ));
     assert_eq!(
         off,
         "GET /off/ HTTP/1.1\r\nHost: u\r\nX-Forwarded-For: own\r\nX-Forwarded-Proto: https\r\nForwarded: for=1\r\n\r\n"
@@ -323,7 +457,10 @@ fn a_request_that_was_here_before_is_recognised() {
         "location / { proxy_forwarding edge; proxy_pass http://u; } location /off/ { proxy_pass http://u; }",
     );
     let seen = |path: &str, via: &str| {
-        is_loop(&world.exchange(&get(path, &format!("Via: {via}\r\n"))), &world.context())
+        is_loop(
+            &world.exchange(&get(path, &format!("Via: {via}\r\n"))),
+            &world.context(),
+        )
     };
     assert!(seen("/", "1.1 kp-0123456789abcdef"));
     assert!(seen("/", "1.0 fred, 1.1 kp-0123456789abcdef (comment)"));

@@ -19,10 +19,17 @@ fn fields_of_this_hop_and_hidden_ones_stay_behind() {
          Keep-Alive: timeout=5\r\nProxy-Connection: a\r\nConnection: X-Hop, keep-alive\r\nX-Hop: 1\r\nUpgrade: h2c\r\n\
          X-Accel-Expires: 1\r\nX-Pad: 1\r\nTrailer: X\r\nx-b:2\r\n\r\n",
     );
-    let expected =
-        format!("HTTP/1.1 200 Fine\r\n{OWN}Content-Length: 2\r\n{KEPT}X-A: 1\r\nContent-Type: text/css\r\nx-b: 2\r\n\r\n");
+    let expected = format!(
+        "HTTP/1.1 200 Fine\r\n{OWN}Content-Length: 2\r\n{KEPT}X-A: 1\r\nContent-Type: text/css\r\nx-b: 2\r\n\r\n"
+    );
     assert_eq!(head, expected);
-    assert_eq!(reply, Reply { framing: Framing::Length(2), keep: true });
+    assert_eq!(
+        reply,
+        Reply {
+            framing: Framing::Length(2),
+            keep: true
+        }
+    );
 }
 
 #[test]
@@ -37,18 +44,30 @@ fn hidden_and_passed_by_configuration() {
     );
     assert_eq!(
         head,
-        format!("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n{KEPT}X-Ab: 1\r\nServer: up\r\nDate: d\r\nX-Accel-Expires: 5\r\n\r\n")
+        format!(
+            "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n{KEPT}X-Ab: 1\r\nServer: up\r\nDate: d\r\nX-Accel-Expires: 5\r\n\r\n"
+        )
     );
 }
 
 #[test]
 fn server_tokens() {
-    for (tokens, line) in
-        [("on", "Server: kp/0.1.0\r\n"), ("off", "Server: kp\r\n"), ("build", "Server: kp/0.1.0\r\n")]
-    {
-        let world = World::new(&format!("server_tokens {tokens}; location / {{ proxy_pass http://u; }}"));
-        let (head, _) = world.answered(&get("/", ""), b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
-        assert!(head.starts_with(&format!("HTTP/1.1 200 OK\r\n{line}Date: ")), "{head}");
+    for (tokens, line) in [
+        ("on", "Server: kp/0.1.0\r\n"),
+        ("off", "Server: kp\r\n"),
+        ("build", "Server: kp/0.1.0\r\n"),
+    ] {
+        let world = World::new(&format!(
+            "server_tokens {tokens}; location / {{ proxy_pass http://u; }}"
+        ));
+        let (head, _) = world.answered(
+            &get("/", ""),
+            b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",
+        );
+        assert!(
+            head.starts_with(&format!("HTTP/1.1 200 OK\r\n{line}Date: ")),
+            "{head}"
+        );
     }
 }
 
@@ -74,25 +93,84 @@ fn how_the_body_is_delimited() {
     const CLOSE: &str = "GET / HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n";
     const LENGTH: &str = "Content-Length: 7\r\n";
     const CHUNKED: &str = "Transfer-Encoding: chunked\r\n";
-    let kept = |framing| Reply { framing, keep: true };
-    let closed = |framing| Reply { framing, keep: false };
+    let kept = |framing| Reply {
+        framing,
+        keep: true,
+    };
+    let closed = |framing| Reply {
+        framing,
+        keep: false,
+    };
     for (request, field, lines, reply) in [
-        (V11, LENGTH, "Content-Length: 7\r\nConnection: keep-alive\r\n", kept(Framing::Length(7))),
-        (V11, CHUNKED, "Transfer-Encoding: chunked\r\nConnection: keep-alive\r\n", kept(Framing::Chunked)),
-        (V11, "", "Transfer-Encoding: chunked\r\nConnection: keep-alive\r\n", kept(Framing::Chunked)),
-        (V10, LENGTH, "Content-Length: 7\r\nConnection: close\r\n", closed(Framing::Length(7))),
-        (V10_KEPT, LENGTH, "Content-Length: 7\r\nConnection: keep-alive\r\n", kept(Framing::Length(7))),
-        (V10_KEPT, CHUNKED, "Connection: close\r\n", closed(Framing::UntilClose)),
-        (V10, "", "Connection: close\r\n", closed(Framing::UntilClose)),
-        (CLOSE, CHUNKED, "Transfer-Encoding: chunked\r\nConnection: close\r\n", closed(Framing::Chunked)),
+        (
+            V11,
+            LENGTH,
+            "Content-Length: 7\r\nConnection: keep-alive\r\n",
+            kept(Framing::Length(7)),
+        ),
+        (
+            V11,
+            CHUNKED,
+            "Transfer-Encoding: chunked\r\nConnection: keep-alive\r\n",
+            kept(Framing::Chunked),
+        ),
+        (
+            V11,
+            "",
+            "Transfer-Encoding: chunked\r\nConnection: keep-alive\r\n",
+            kept(Framing::Chunked),
+        ),
+        (
+            V10,
+            LENGTH,
+            "Content-Length: 7\r\nConnection: close\r\n",
+            closed(Framing::Length(7)),
+        ),
+        (
+            V10_KEPT,
+            LENGTH,
+            "Content-Length: 7\r\nConnection: keep-alive\r\n",
+            kept(Framing::Length(7)),
+        ),
+        (
+            V10_KEPT,
+            CHUNKED,
+            "Connection: close\r\n",
+            closed(Framing::UntilClose),
+        ),
+        (
+            V10,
+            "",
+            "Connection: close\r\n",
+            closed(Framing::UntilClose),
+        ),
+        (
+            CLOSE,
+            CHUNKED,
+            "Transfer-Encoding: chunked\r\nConnection: close\r\n",
+            closed(Framing::Chunked),
+        ),
     ] {
-        let (head, got) = plain(request.as_bytes(), &format!("HTTP/1.1 200 OK\r\n{field}\r\n"));
-        assert_eq!(head, format!("HTTP/1.1 200 OK\r\n{OWN}{lines}\r\n"), "{request:?} {field:?}");
+        let (head, got) = plain(
+            request.as_bytes(),
+            &format!("HTTP/1.1 200 OK\r\n{field}\r\n"),
+        );
+        assert_eq!(
+            head,
+            format!("HTTP/1.1 200 OK\r\n{OWN}{lines}\r\n"),
+            "{request:?} {field:?}"
+        );
         assert_eq!(got, reply, "{request:?} {field:?}");
     }
     let world = World::new("chunked_transfer_encoding off; location / { proxy_pass http://u; }");
-    let (head, reply) = world.answered(V11.as_bytes(), b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n");
-    assert_eq!(head, format!("HTTP/1.1 200 OK\r\n{OWN}Connection: close\r\n\r\n"));
+    let (head, reply) = world.answered(
+        V11.as_bytes(),
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n",
+    );
+    assert_eq!(
+        head,
+        format!("HTTP/1.1 200 OK\r\n{OWN}Connection: close\r\n\r\n")
+    );
     assert_eq!(reply, closed(Framing::UntilClose));
 }
 
@@ -101,18 +179,46 @@ fn responses_without_a_body_by_definition() {
     const GET: &str = "GET / HTTP/1.1\r\nHost: t\r\n\r\n";
     const HEAD: &str = "HEAD / HTTP/1.1\r\nHost: t\r\n\r\n";
     for (request, status, field, lines) in [
-        (HEAD, "200 OK", "Content-Length: 1000\r\n", "Content-Length: 1000\r\n"),
+        (
+            HEAD,
+            "200 OK",
+            "Content-Length: 1000\r\n",
+            "Content-Length: 1000\r\n",
+        ),
         (HEAD, "200 OK", "Transfer-Encoding: chunked\r\n", ""),
         (HEAD, "200 OK", "", ""),
         (GET, "204 No Content", "", ""),
         (GET, "204 No Content", "Transfer-Encoding: chunked\r\n", ""),
         (GET, "204 No Content", "Content-Length: 5\r\n", ""),
-        (GET, "304 Not Modified", "Content-Length: 1000\r\n", "Content-Length: 1000\r\n"),
-        (GET, "304 Not Modified", "Transfer-Encoding: chunked\r\n", ""),
+        (
+            GET,
+            "304 Not Modified",
+            "Content-Length: 1000\r\n",
+            "Content-Length: 1000\r\n",
+        ),
+        (
+            GET,
+            "304 Not Modified",
+            "Transfer-Encoding: chunked\r\n",
+            "",
+        ),
     ] {
-        let (head, reply) = plain(request.as_bytes(), &format!("HTTP/1.1 {status}\r\n{field}\r\n"));
-        assert_eq!(head, format!("HTTP/1.1 {status}\r\n{OWN}{lines}{KEPT}\r\n"), "{request:?} {status} {field:?}");
-        assert_eq!(reply, Reply { framing: Framing::None, keep: true });
+        let (head, reply) = plain(
+            request.as_bytes(),
+            &format!("HTTP/1.1 {status}\r\n{field}\r\n"),
+        );
+        assert_eq!(
+            head,
+            format!("HTTP/1.1 {status}\r\n{OWN}{lines}{KEPT}\r\n"),
+            "{request:?} {status} {field:?}"
+        );
+        assert_eq!(
+            reply,
+            Reply {
+                framing: Framing::None,
+                keep: true
+            }
+        );
     }
 }
 
@@ -121,16 +227,28 @@ fn methods_that_were_exchanged() {
     // The upstream was asked with HEAD for a GET: there is no body, and the client must not wait for one.
     let world = World::new("location / { proxy_method HEAD; proxy_pass http://u; }");
     let mut exchange = world.exchange(&get("/", ""));
-    exchange.response.upstream = Some(parsed(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n", Method::Head));
+    exchange.response.upstream = Some(parsed(
+        b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n",
+        Method::Head,
+    ));
     let (head, reply) = world.reply(&mut exchange);
-    assert_eq!(head, format!("HTTP/1.1 200 OK\r\n{OWN}Content-Length: 0\r\n{KEPT}\r\n"));
+    assert_eq!(
+        head,
+        format!("HTTP/1.1 200 OK\r\n{OWN}Content-Length: 0\r\n{KEPT}\r\n")
+    );
     assert_eq!(reply.framing, Framing::Length(0));
     // And with GET for a HEAD: the body is not the client's.
     let world = World::new("location / { proxy_method GET; proxy_pass http://u; }");
     let mut exchange = world.exchange(b"HEAD / HTTP/1.1\r\nHost: t\r\n\r\n");
-    exchange.response.upstream = Some(parsed(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n", Method::Get));
+    exchange.response.upstream = Some(parsed(
+        b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n",
+        Method::Get,
+    ));
     let (head, reply) = world.reply(&mut exchange);
-    assert_eq!(head, format!("HTTP/1.1 200 OK\r\n{OWN}Content-Length: 9\r\n{KEPT}\r\n"));
+    assert_eq!(
+        head,
+        format!("HTTP/1.1 200 OK\r\n{OWN}Content-Length: 9\r\n{KEPT}\r\n")
+    );
     assert_eq!(reply.framing, Framing::None);
 }
 
@@ -138,30 +256,48 @@ fn methods_that_were_exchanged() {
 fn reasons_and_forced_statuses() {
     let (head, _) = plain(&get("/", ""), "HTTP/1.1 418\r\nContent-Length: 0\r\n\r\n");
     assert!(head.starts_with("HTTP/1.1 418 \r\n"), "{head}");
-    let (head, _) = plain(&get("/", ""), "HTTP/1.0 404 Nix da\r\nContent-Length: 0\r\n\r\n");
+    let (head, _) = plain(
+        &get("/", ""),
+        "HTTP/1.0 404 Nix da\r\nContent-Length: 0\r\n\r\n",
+    );
     assert!(head.starts_with("HTTP/1.1 404 Nix da\r\n"), "{head}");
     let world = World::new("location / { proxy_pass http://u; }");
     let mut exchange = world.exchange(&get("/", ""));
     exchange.request.forced_status = 402;
-    world.upstream(&mut exchange, b"HTTP/1.1 200 Fine\r\nContent-Length: 2\r\n\r\n");
+    world.upstream(
+        &mut exchange,
+        b"HTTP/1.1 200 Fine\r\nContent-Length: 2\r\n\r\n",
+    );
     let (head, _) = world.reply(&mut exchange);
-    assert!(head.starts_with("HTTP/1.1 402 Payment Required\r\n"), "{head}");
+    assert!(
+        head.starts_with("HTTP/1.1 402 Payment Required\r\n"),
+        "{head}"
+    );
     assert_eq!(exchange.response.status, 402);
 }
 
 #[test]
 fn keep_alive_is_told() {
-    let world = World::new("keepalive_timeout 75s 20s; location / { proxy_pass http://u; } location /off/ { keepalive_timeout 0; proxy_pass http://u; }");
+    let world = World::new(
+        "keepalive_timeout 75s 20s; location / { proxy_pass http://u; } location /off/ { keepalive_timeout 0; proxy_pass http://u; }",
+    );
     let response = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
     let (head, _) = world.answered(&get("/", ""), response);
-    assert!(head.ends_with("Connection: keep-alive\r\nKeep-Alive: timeout=20\r\n\r\n"), "{head}");
+    assert!(
+        head.ends_with("Connection: keep-alive\r\nKeep-Alive: timeout=20\r\n\r\n"),
+        "{head}"
+    );
     let (head, reply) = world.answered(&get("/off/", ""), response);
-    assert!(head.ends_with("Connection: close\r\n\r\n") && !reply.keep, "{head}");
+    assert!(
+        head.ends_with("Connection: close\r\n\r\n") && !reply.keep,
+        "{head}"
+    );
 }
 
 #[test]
 fn connections_that_are_old_enough_end() {
-    let world = World::new("keepalive_requests 3; keepalive_time 4s; location / { proxy_pass http://u; }");
+    let world =
+        World::new("keepalive_requests 3; keepalive_time 4s; location / { proxy_pass http://u; }");
     let stays = |requests: u32, accepted_ms: u64| {
         let mut exchange = world.exchange(&get("/", ""));
         exchange.connection.requests = requests;
@@ -191,9 +327,13 @@ fn redirects_are_rewritten() {
         "#,
     );
     let field = |path: &str, name: &str, value: &str| {
-        let response = format!("HTTP/1.1 302 Found\r\n{name}: {value}\r\nContent-Length: 0\r\n\r\n");
+        let response =
+            format!("HTTP/1.1 302 Found\r\n{name}: {value}\r\nContent-Length: 0\r\n\r\n");
         let (head, _) = world.answered(&get(path, ""), response.as_bytes());
-        let line = head.lines().find_map(|line| line.strip_prefix(&format!("{name}: "))).expect("the field");
+        let line = head
+            .lines()
+            .find_map(|line| line.strip_prefix(&format!("{name}: ")))
+            .expect("the field");
         line.to_owned()
     };
     for (path, value, expected) in [
@@ -205,14 +345,24 @@ fn redirects_are_rewritten() {
         ("/", "http://u/second/a", "http://t:8080/here/a"),
         ("/", "http://u/here/a", "http://t:8080/replaced/a"),
         ("/", "http://u/ReeegEX/a", "http://t:8080/other/test.html"),
-        ("/", "http://u/x/regex_w_captures/y", "http://u/x/captures/test.html"),
+        (
+            "/",
+            "http://u/x/regex_w_captures/y",
+            "http://u/x/captures/test.html",
+        ),
         ("/", "http://u/none", "http://u/none"),
     ] {
         assert_eq!(field(path, "Location", value), expected, "{path} {value}");
     }
-    assert_eq!(field("/down/", "Refresh", "7; URL=http://u/up/x"), "7; URL=/down/x");
+    assert_eq!(
+        field("/down/", "Refresh", "7; URL=http://u/up/x"),
+        "7; URL=/down/x"
+    );
     assert_eq!(field("/down/", "Refresh", "7"), "7");
-    assert_eq!(field("/", "Refresh", "7; url=http://u/ReeegEX/a"), "7; url=/other/test.html");
+    assert_eq!(
+        field("/", "Refresh", "7; url=http://u/ReeegEX/a"),
+        "7; url=/other/test.html"
+    );
 }
 
 #[test]
@@ -239,18 +389,32 @@ fn cookies_are_rewritten() {
         ("v=1;Domain=www.example.COM", "v=1; Domain=www.example.org"),
         ("v=1; Path=/path/x", "v=1; Path=/new/x"),
         ("v=1; Path=/CASEless/x", "v=1; Path=/x"),
-        ("v=1; Domain=www.example.org; Path=/path/x", "v=1; Domain=example.com; Path=/new/x"),
+        (
+            "v=1; Domain=www.example.org; Path=/path/x",
+            "v=1; Domain=example.com; Path=/new/x",
+        ),
         ("v=1;  Path=/other ;Secure", "v=1;  Path=/other ;Secure"),
-        ("a=1; Path=/", "a=1; Path=/; Secure; HttpOnly; SameSite=None"),
+        (
+            "a=1; Path=/",
+            "a=1; Path=/; Secure; HttpOnly; SameSite=None",
+        ),
         ("d=1;secure;httponly;samesite=lax", "d=1"),
         ("v=1", "v=1; Secure"),
         ("xbarx=1", "xbarx=1; HttpOnly"),
         ("novalue; Path=/path/x", "novalue; Path=/path/x"),
     ] {
-        let flagged = if expected.ends_with("Secure") && cookie == "v=1" { "/?flagged=v" } else { "/" };
-        let response = format!("HTTP/1.1 200 OK\r\nSet-Cookie: {cookie}\r\nContent-Length: 0\r\n\r\n");
+        let flagged = if expected.ends_with("Secure") && cookie == "v=1" {
+            "/?flagged=v"
+        } else {
+            "/"
+        };
+        let response =
+            format!("HTTP/1.1 200 OK\r\nSet-Cookie: {cookie}\r\nContent-Length: 0\r\n\r\n");
         let (head, _) = world.answered(&get(flagged, ""), response.as_bytes());
-        assert!(head.contains(&format!("Set-Cookie: {expected}\r\n")), "{cookie}: {head}");
+        assert!(
+            head.contains(&format!("Set-Cookie: {expected}\r\n")),
+            "{cookie}: {head}"
+        );
     }
 }
 
@@ -264,14 +428,25 @@ fn added_headers_and_their_statuses() {
         "#,
     );
     let added = |path: &str, response: &str| {
-        let (head, _) = world.answered(&get(path, ""), format!("{response}Content-Length: 0\r\n\r\n").as_bytes());
+        let (head, _) = world.answered(
+            &get(path, ""),
+            format!("{response}Content-Length: 0\r\n\r\n").as_bytes(),
+        );
         head.split_once(KEPT).expect("a connection").1.to_owned()
     };
     for status in [200, 201, 204, 206, 301, 302, 303, 304, 307, 308] {
-        assert_eq!(added("/?a=1", &format!("HTTP/1.1 {status} X\r\n")), "X-A: 1\r\nX-B: b\r\n\r\n", "{status}");
+        assert_eq!(
+            added("/?a=1", &format!("HTTP/1.1 {status} X\r\n")),
+            "X-A: 1\r\nX-B: b\r\n\r\n",
+            "{status}"
+        );
     }
     for status in [202, 203, 300, 400, 404, 500] {
-        assert_eq!(added("/?a=1", &format!("HTTP/1.1 {status} X\r\n")), "X-B: b\r\n\r\n", "{status}");
+        assert_eq!(
+            added("/?a=1", &format!("HTTP/1.1 {status} X\r\n")),
+            "X-B: b\r\n\r\n",
+            "{status}"
+        );
     }
     assert_eq!(added("/?a=", "HTTP/1.1 200 X\r\n"), "X-B: b\r\n\r\n");
     let tagged = "ETag: \"1\"\r\nLast-Modified: x\r\nX-U: 5\r\nContent-Type: text/css\r\n";
@@ -279,7 +454,10 @@ fn added_headers_and_their_statuses() {
         added("/etag/", &format!("HTTP/1.1 200 X\r\n{tagged}")),
         "X-U: 5\r\nContent-Type: text/css\r\nETag: \"9\"\r\n\r\n"
     );
-    assert_eq!(added("/etag/", &format!("HTTP/1.1 404 X\r\n{tagged}")), format!("{tagged}\r\n"));
+    assert_eq!(
+        added("/etag/", &format!("HTTP/1.1 404 X\r\n{tagged}")),
+        format!("{tagged}\r\n")
+    );
     assert_eq!(
         added("/sent/", &format!("HTTP/1.1 200 X\r\n{tagged}")),
         format!("{tagged}X-Type: text/css\r\nX-Up: 5\r\n\r\n")
@@ -289,8 +467,10 @@ fn added_headers_and_their_statuses() {
 #[test]
 fn added_headers_cannot_end_the_line() {
     let world = World::new("location / { proxy_pass http://u; add_header X-U $uri; }");
-    let (head, _) =
-        world.answered(&get("/a%0d%0aX-Evil:1", ""), b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+    let (head, _) = world.answered(
+        &get("/a%0d%0aX-Evil:1", ""),
+        b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",
+    );
     assert!(head.ends_with("X-U: /a  X-Evil:1\r\n\r\n"), "{head}");
 }
 
@@ -316,13 +496,26 @@ fn trailers() {
         }
         (head, String::from_utf8(out).expect("text"))
     };
-    let (head, end) = ends("/", "HTTP/1.1 200 OK\r\nX-S: bytes\r\nContent-Length: 2\r\n\r\n", "X-Up: 1\r\n");
-    assert_eq!(head, format!("HTTP/1.1 200 OK\r\n{OWN}Transfer-Encoding: chunked\r\n{KEPT}X-S: bytes\r\n\r\n"));
-    assert_eq!(end, "0\r\nX-Var: t\r\nX-Always: t\r\nX-Sent-HTTP: bytes\r\nX-Sent-Trailer: t\r\n\r\n");
+    let (head, end) = ends(
+        "/",
+        "HTTP/1.1 200 OK\r\nX-S: bytes\r\nContent-Length: 2\r\n\r\n",
+        "X-Up: 1\r\n",
+    );
+    assert_eq!(
+        head,
+        format!("HTTP/1.1 200 OK\r\n{OWN}Transfer-Encoding: chunked\r\n{KEPT}X-S: bytes\r\n\r\n")
+    );
+    assert_eq!(
+        end,
+        "0\r\nX-Var: t\r\nX-Always: t\r\nX-Sent-HTTP: bytes\r\nX-Sent-Trailer: t\r\n\r\n"
+    );
     let (_, end) = ends("/", "HTTP/1.1 404 X\r\nContent-Length: 2\r\n\r\n", "");
     assert_eq!(end, "0\r\nX-Always: t\r\n\r\n");
     let (head, end) = ends("/none/", "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n", "");
-    assert!(head.contains("Content-Length: 2\r\n") && end.is_empty(), "{head}");
+    assert!(
+        head.contains("Content-Length: 2\r\n") && end.is_empty(),
+        "{head}"
+    );
     let (head, end) = ends(
         "/pass/",
         "HTTP/1.1 200 OK\r\nTrailer: X-Up\r\nTransfer-Encoding: chunked\r\n\r\n",
@@ -340,7 +533,9 @@ fn trailers() {
 
 #[test]
 fn switching_protocols() {
-    let world = World::new("add_header X-A 1; add_header X-B 2 always; location / { proxy_pass http://u; }");
+    let world = World::new(
+        "add_header X-A 1; add_header X-B 2 always; location / { proxy_pass http://u; }",
+    );
     let (head, reply) = world.answered(
         &get("/", "Upgrade: websocket\r\nConnection: upgrade\r\n"),
         b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade, X-Hop\r\nX-Hop: 1\r\nSet-Cookie: s=1\r\n\
@@ -352,7 +547,13 @@ fn switching_protocols() {
             "HTTP/1.1 101 Switching Protocols\r\n{OWN}Connection: upgrade\r\nUpgrade: websocket\r\nSet-Cookie: s=1\r\nX-B: 2\r\n\r\n"
         )
     );
-    assert_eq!(reply, Reply { framing: Framing::None, keep: false });
+    assert_eq!(
+        reply,
+        Reply {
+            framing: Framing::None,
+            keep: false
+        }
+    );
 }
 
 #[test]
@@ -367,7 +568,13 @@ fn early_hints() {
             Method::Get,
         );
         let mut out = Vec::new();
-        let sent = interim_head(&mut out, &interim, &mut exchange, world.program(), &world.context());
+        let sent = interim_head(
+            &mut out,
+            &interim,
+            &mut exchange,
+            world.program(),
+            &world.context(),
+        );
         assert_eq!(sent, !out.is_empty());
         String::from_utf8(out).expect("text")
     };
@@ -378,7 +585,10 @@ fn early_hints() {
     assert_eq!(passed(&get("/never/?on=1", ""), "103 Early Hints"), "");
     assert_eq!(passed(&get("/?on=1", ""), "100 Continue"), "");
     assert_eq!(passed(&get("/?on=1", ""), "102 Processing"), "");
-    assert_eq!(passed(b"GET /?on=1 HTTP/1.0\r\nHost: t\r\n\r\n", "103 Early Hints"), "");
+    assert_eq!(
+        passed(b"GET /?on=1 HTTP/1.0\r\nHost: t\r\n\r\n", "103 Early Hints"),
+        ""
+    );
 }
 
 #[test]
@@ -395,14 +605,29 @@ fn directives_of_the_upstream() {
     };
     let lines = "x-accel-redirect: /in?x\r\nX-Accel-Buffering: NO\r\nX-Accel-Limit-Rate: 1000\r\n";
     read("/", lines, &|got| {
-        let expected =
-            Directives { accel_redirect: Some(b"/in?x"), buffering: Some(false), limit_rate: Some(1000) };
+        let expected = Directives {
+            accel_redirect: Some(b"/in?x"),
+            buffering: Some(false),
+            limit_rate: Some(1000),
+        };
         assert_eq!(got, expected);
     });
-    read("/ignore/", lines, &|got| assert_eq!(got, Directives::default()));
-    read("/", "X-Accel-Buffering: yes\r\nX-Accel-Limit-Rate: -1\r\n", &|got| {
-        assert_eq!(got, Directives { buffering: Some(true), ..Directives::default() });
+    read("/ignore/", lines, &|got| {
+        assert_eq!(got, Directives::default());
     });
+    read(
+        "/",
+        "X-Accel-Buffering: yes\r\nX-Accel-Limit-Rate: -1\r\n",
+        &|got| {
+            assert_eq!(
+                got,
+                Directives {
+                    buffering: Some(true),
+                    ..Directives::default()
+                }
+            );
+        },
+    );
 }
 
 #[test]
@@ -414,7 +639,10 @@ fn fields_that_survive_an_accel_redirect() {
         b"HTTP/1.1 200 OK\r\nX-Accel-Redirect: /in\r\nSet-Cookie: a=1\r\nX-Other: 1\r\nContent-Disposition: x\r\nContent-Length: 0\r\n\r\n",
     );
     carry_fields(&mut exchange);
-    world.upstream(&mut exchange, b"HTTP/1.1 200 OK\r\nX-New: 1\r\nContent-Length: 0\r\n\r\n");
+    world.upstream(
+        &mut exchange,
+        b"HTTP/1.1 200 OK\r\nX-New: 1\r\nContent-Length: 0\r\n\r\n",
+    );
     let (head, _) = world.reply(&mut exchange);
     let expected = format!(
         "HTTP/1.1 200 OK\r\n{OWN}Content-Length: 0\r\n{KEPT}X-New: 1\r\nSet-Cookie: a=1\r\nContent-Disposition: x\r\n\r\n"

@@ -47,7 +47,9 @@ impl Facts for Fixed {
 impl World {
     /// The text is the inside of one `server`, which listens on 127.0.0.1:8080; `upstream u` and `backend` exist.
     pub fn new(server: &str) -> Self {
-        Self::http(&format!("server {{ listen 127.0.0.1:8080; server_name example.test; {server} }}"))
+        Self::http(&format!(
+            "server {{ listen 127.0.0.1:8080; server_name example.test; {server} }}"
+        ))
     }
 
     /// The text is the inside of `http`, besides the two groups.
@@ -73,7 +75,11 @@ impl World {
             iso8601: "2026-11-29T23:00:00+00:00".into(),
             error_log: "2026/11/29 23:00:00".into(),
         };
-        Self { config, program, dates }
+        Self {
+            config,
+            program,
+            dates,
+        }
     }
 
     pub fn program(&self) -> &Program {
@@ -87,7 +93,11 @@ impl World {
     pub fn context(&self) -> Context<'_> {
         Context {
             config: &self.config,
-            now: Now { mono_ms: 5_000, unix_ms: 1_796_079_600_000, dates: &self.dates },
+            now: Now {
+                mono_ms: 5_000,
+                unix_ms: 1_796_079_600_000,
+                dates: &self.dates,
+            },
             facts: &Fixed,
             pid: 1,
             hostname: "host",
@@ -99,8 +109,13 @@ impl World {
     pub fn taken(&self, request: &[u8]) -> Exchange {
         let mut exchange = Exchange::default();
         let mut input = request.to_vec();
-        let complete =
-            HeadReader::default().request(&mut input, &mut exchange.request.head, &HeadLimits::default()).expect("a head");
+        let complete = HeadReader::default()
+            .request(
+                &mut input,
+                &mut exchange.request.head,
+                &HeadLimits::default(),
+            )
+            .expect("a head");
         assert!(complete, "a whole head");
         exchange.connection.remote = Some(SocketAddr::from(([192, 0, 2, 7], 4711)));
         exchange.connection.requests = 1;
@@ -119,7 +134,10 @@ impl World {
     /// Gives the exchange a response head of its upstream.
     pub fn upstream(&self, exchange: &mut Exchange, response: &[u8]) {
         exchange.response.upstream = Some(parsed(response, exchange.request.head.method));
-        exchange.attempts.push(Attempt { address: "127.0.0.1:9001".into(), ..Attempt::default() });
+        exchange.attempts.push(Attempt {
+            address: "127.0.0.1:9001".into(),
+            ..Attempt::default()
+        });
     }
 
     /// The request head for the upstream.
@@ -156,7 +174,9 @@ impl World {
 pub fn parsed(response: &[u8], asked: Method) -> ResponseHead {
     let mut head = ResponseHead::default();
     let mut input = response.to_vec();
-    let complete = HeadReader::default().response(&mut input, &mut head, asked, &HeadLimits::default()).expect("a head");
+    let complete = HeadReader::default()
+        .response(&mut input, &mut head, asked, &HeadLimits::default())
+        .expect("a head");
     assert!(complete, "a whole head");
     head
 }
