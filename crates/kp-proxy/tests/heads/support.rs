@@ -10,11 +10,11 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 /// What `Date` says in every test.
-pub const DATE: &str = "Sun, 29 Nov 2026 23:00:00 GMT";
+pub(crate) const DATE: &str = "Sun, 29 Nov 2026 23:00:00 GMT";
 /// The two lines every head of kp begins with, after the status line.
-pub const OWN: &str = "Server: kp/0.1.0\r\nDate: Sun, 29 Nov 2026 23:00:00 GMT\r\n";
+pub(crate) const OWN: &str = "Server: kp/0.1.0\r\nDate: Sun, 29 Nov 2026 23:00:00 GMT\r\n";
 
-pub struct World {
+pub(crate) struct World {
     config: Config,
     program: Program,
     dates: Dates,
@@ -46,14 +46,14 @@ impl Facts for Fixed {
 
 impl World {
     /// The text is the inside of one `server`, which listens on 127.0.0.1:8080; `upstream u` and `backend` exist.
-    pub fn new(server: &str) -> Self {
+    pub(crate) fn new(server: &str) -> Self {
         Self::http(&format!(
             "server {{ listen 127.0.0.1:8080; server_name example.test; {server} }}"
         ))
     }
 
     /// The text is the inside of `http`, besides the two groups.
-    pub fn http(http: &str) -> Self {
+    pub(crate) fn http(http: &str) -> Self {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("kp.conf");
         let text = format!(
@@ -82,15 +82,15 @@ impl World {
         }
     }
 
-    pub fn program(&self) -> &Program {
+    pub(crate) fn program(&self) -> &Program {
         &self.program
     }
 
-    pub fn config(&self) -> &Config {
+    pub(crate) fn config(&self) -> &Config {
         &self.config
     }
 
-    pub fn context(&self) -> Context<'_> {
+    pub(crate) fn context(&self) -> Context<'_> {
         Context {
             config: &self.config,
             now: Now {
@@ -106,7 +106,7 @@ impl World {
     }
 
     /// A request, parsed and taken in, not routed.
-    pub fn taken(&self, request: &[u8]) -> Exchange {
+    pub(crate) fn taken(&self, request: &[u8]) -> Exchange {
         let mut exchange = Exchange::default();
         let mut input = request.to_vec();
         let complete = HeadReader::default()
@@ -124,7 +124,7 @@ impl World {
     }
 
     /// A request, routed to a handler.
-    pub fn exchange(&self, request: &[u8]) -> Exchange {
+    pub(crate) fn exchange(&self, request: &[u8]) -> Exchange {
         let mut exchange = self.taken(request);
         let routed = self.program.route(&mut exchange, &self.context());
         assert_eq!(routed, Routed::Handle);
@@ -132,7 +132,7 @@ impl World {
     }
 
     /// Gives the exchange a response head of its upstream.
-    pub fn upstream(&self, exchange: &mut Exchange, response: &[u8]) {
+    pub(crate) fn upstream(&self, exchange: &mut Exchange, response: &[u8]) {
         exchange.response.upstream = Some(parsed(response, exchange.request.head.method));
         exchange.attempts.push(Attempt {
             address: "127.0.0.1:9001".into(),
@@ -141,7 +141,7 @@ impl World {
     }
 
     /// The request head for the upstream.
-    pub fn outgoing(&self, exchange: &mut Exchange, plan: BodyPlan) -> (String, Outgoing) {
+    pub(crate) fn outgoing(&self, exchange: &mut Exchange, plan: BodyPlan) -> (String, Outgoing) {
         let context = self.context();
         kp_proxy::resolve_target(exchange, &self.program, &context).expect("a target");
         let mut out = Vec::new();
@@ -150,19 +150,19 @@ impl World {
     }
 
     /// The request head for the upstream of a GET without a body.
-    pub fn sent(&self, request: &[u8]) -> String {
+    pub(crate) fn sent(&self, request: &[u8]) -> String {
         self.outgoing(&mut self.exchange(request), BodyPlan::None).0
     }
 
     /// The head the client gets for a response.
-    pub fn answered(&self, request: &[u8], response: &[u8]) -> (String, Reply) {
+    pub(crate) fn answered(&self, request: &[u8], response: &[u8]) -> (String, Reply) {
         let mut exchange = self.exchange(request);
         self.upstream(&mut exchange, response);
         self.reply(&mut exchange)
     }
 
     /// The head the client gets for the response in the exchange.
-    pub fn reply(&self, exchange: &mut Exchange) -> (String, Reply) {
+    pub(crate) fn reply(&self, exchange: &mut Exchange) -> (String, Reply) {
         let context = self.context();
         let keep = kp_proxy::may_stay(exchange, &context);
         let mut out = Vec::new();
@@ -171,7 +171,7 @@ impl World {
     }
 }
 
-pub fn parsed(response: &[u8], asked: Method) -> ResponseHead {
+pub(crate) fn parsed(response: &[u8], asked: Method) -> ResponseHead {
     let mut head = ResponseHead::default();
     let mut input = response.to_vec();
     let complete = HeadReader::default()
@@ -182,6 +182,6 @@ pub fn parsed(response: &[u8], asked: Method) -> ResponseHead {
 }
 
 /// `GET PATH HTTP/1.1` with a `Host` and more lines.
-pub fn get(path: &str, lines: &str) -> Vec<u8> {
+pub(crate) fn get(path: &str, lines: &str) -> Vec<u8> {
     format!("GET {path} HTTP/1.1\r\nHost: t\r\n{lines}\r\n").into_bytes()
 }
