@@ -140,7 +140,7 @@ impl<'a> Lexer<'a> {
                 _ => {}
             }
             if self.at - from - 1 > self.word_bytes_max {
-                self.to_character();
+                self.align();
                 return self.finish(
                     from,
                     Err(LexError::TooLong {
@@ -213,7 +213,7 @@ impl<'a> Lexer<'a> {
             }
             self.at += 1;
             if self.at - from > self.word_bytes_max {
-                self.to_character();
+                self.align();
                 return self.finish(from, Err(LexError::TooLong { quote: None }));
             }
         }
@@ -282,7 +282,7 @@ impl<'a> Lexer<'a> {
     }
 
     /// Moves forward to the beginning of a character.
-    fn to_character(&mut self) {
+    fn align(&mut self) {
         while !self.text.is_char_boundary(self.at) {
             self.at += 1;
         }
