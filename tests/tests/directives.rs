@@ -12,7 +12,7 @@
 )]
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use kp_config::directives;
 use kp_tests::source;
@@ -130,31 +130,6 @@ fn every_directive_stands_in_the_examples_of_both_syntaxes() {
             "no etc/examples/*.{ending} has {missing:?}"
         );
     }
-}
-
-#[test]
-fn examples_come_in_pairs() {
-    let mut pairs = 0;
-    for path in source::with_ending(&["conf", "yaml"]) {
-        let directory = path.parent().unwrap_or(Path::new(""));
-        // A folder below the examples holds files that they include.
-        if directory != Path::new("etc") && directory != Path::new("etc/examples") {
-            continue;
-        }
-        let other = path.with_extension(if path.extension().is_some_and(|e| e == "conf") {
-            "yaml"
-        } else {
-            "conf"
-        });
-        assert!(
-            source::root().join(&other).is_file(),
-            "{} has no {}",
-            path.display(),
-            other.display()
-        );
-        pairs += 1;
-    }
-    assert!(pairs >= 4, "where are the examples?");
 }
 
 #[test]
