@@ -112,7 +112,11 @@ impl Worker {
                 log::info!(target: "notice", "exiting");
                 self.stopping = true;
             }
-            signals::SIGQUIT | signals::SIGWINCH => self.begin_drain(),
+            signals::SIGQUIT | signals::SIGWINCH => {
+                // What the master said before its signal comes first: whether a successor serves.
+                self.read_channel();
+                self.begin_drain();
+            }
             // The master reopens the files and sends them over the channel; without a master nobody else would.
             signals::SIGUSR1 if self.own.channel.is_none() => self.reopen_logs(),
             _ => {}

@@ -151,6 +151,8 @@ struct Generation {
     number: u32,
     phase: Phase,
     slots: Vec<Slot>,
+    /// What the last worker said that could not start.
+    refusal: Option<String>,
 }
 
 impl Generation {
@@ -270,6 +272,7 @@ impl Plan {
             number,
             phase,
             slots,
+            refusal: None,
         });
         if alone {
             // Its workers serve one by one, as they get ready.
@@ -397,14 +400,20 @@ impl Plan {
         self.settle(number);
     }
 
-    /// A worker said why it cannot start. Where an old generation serves that is the end of the new one at once.
+    /// A worker said why it cannot start. Where an old generation serves that is the end of the new one at once; else it
+    /// is the reason that is given if no other can start either.
     pub(crate) fn refuse(&mut self, number: u32, reason: String) {
-        let reloads = |generation: &&Generation| {
-            generation.number == number
-                && matches!(generation.phase, Phase::Starting { alone: false, .. })
+        let Some(generation) = self
+            .generations
+            .iter_mut()
+            .find(|generation| generation.number == number)
+        else {
+            return;
         };
-        if self.generations.iter().find(reloads).is_some() {
-            self.fail(number, reason);
+        match generation.phase {
+            Phase::Starting { alone: false, .. } => self.fail(number, reason),
+            Phase::Starting { alone: true, .. } => generation.refusal = Some(reason),
+            Phase::Serving | Phase::Draining => {}
         }
     }
 
@@ -528,9 +537,13 @@ impl Plan {
         let slots = generation.slots.len() as u32;
         match &mut generation.phase {
             Phase::Starting { alone: true, .. } if closed == slots => {
+                let refusal = generation.refusal.take();
+                let reason = refusal
+                    .map(|reason| format!(": {reason}"))
+                    .unwrap_or_default();
                 self.fail(
                     number,
-                    format!("no worker process of generation {number} could start"),
+                    format!("no worker process of generation {number} could start{reason}"),
                 );
             }
             Phase::Starting { alone: true, .. } if ready + closed == slots => {
@@ -789,6 +802,25 @@ mod tests {
     }
 
     #[test]
+    fn reload_whose_worker_says_why_it_cannot_start_has_failed_for_that_reason() {
+        let mut plan = serving(1);
+        plan.begin(2, 0);
+        plan.take_actions();
+        plan.refuse(2, "no descriptors".into());
+        let failed = Action::Failed {
+            generation: 2,
+            reason: "no descriptors".into(),
+        };
+        assert_eq!(
+            plan.take_actions(),
+            [Action::Kill { generation: 2 }, failed]
+        );
+        plan.refuse(2, "again".into());
+        plan.ended(2, 0, FATAL, 1);
+        assert_eq!(plan.take_actions(), []);
+    }
+
+    #[test]
     fn old_worker_that_dies_during_a_reload_comes_back_only_if_the_reload_fails() {
         for reload_works in [true, false] {
             let mut plan = serving(1);
@@ -858,8 +890,9 @@ mod tests {
         let mut plan = Plan::default();
         plan.begin(1, 0);
         plan.take_actions();
+        plan.refuse(1, "chdir() failed".into());
         plan.ended(1, 0, FATAL, 10);
-        let reason = "no worker process of generation 1 could start".into();
+        let reason = "no worker process of generation 1 could start: chdir() failed".into();
         let failed = Action::Failed {
             generation: 1,
             reason,

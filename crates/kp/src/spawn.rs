@@ -8,8 +8,8 @@ use kp_config::model::{CpuAffinity, ErrorLog, Main};
 use kp_shm::{Row, Shm};
 use kp_sys::process::{self, Fork};
 use kp_sys::signals::{self, Signals};
-use kp_sys::socket::seqpacket_pair;
-use kp_worker::{Heritage, error_log, exit};
+use kp_sys::socket::{send_fds, seqpacket_pair};
+use kp_worker::{Heritage, error_log, exit, message};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::path::PathBuf;
@@ -118,22 +118,34 @@ fn become_worker(
     let identity = crew.identity.clone();
     let targets = crew.prepared.config.main.error_log.clone();
     let code = match heritage(house, crew, slot, row, Some(channel), listeners) {
-        Ok(heritage) => match own_log(&targets, &heritage)
-            .and_then(|log| give_up(&heritage, &log, identity.as_ref(), slot))
-        {
-            Ok(()) => kp_worker::run(heritage),
-            Err(complaint) => {
-                log::error!(target: "emerg", "{complaint}");
-                exit::FATAL
+        Ok(heritage) => {
+            let prepared = own_log(&targets, &heritage)
+                .and_then(|log| give_up(&heritage, &log, identity.as_ref(), slot));
+            match prepared {
+                Ok(()) => kp_worker::run(heritage),
+                Err(complaint) => {
+                    refuse(heritage.channel.as_ref(), &complaint);
+                    exit::FATAL
+                }
             }
-        },
+        }
         Err(error) => {
-            log::error!(target: "emerg", "a worker's descriptors cannot be duplicated ({})", report::numbered(&error));
+            log::error!(target: "emerg", "{}", call("dup()", &error));
             exit::FATAL
         }
     };
     // Not `exit`, and nothing of the master's is dropped: its descriptors are closed already, their numbers may be others'.
     process::exit_now(i32::from(code))
+}
+
+/// Tells the master why this worker cannot start; the master logs it.
+fn refuse(channel: Option<&OwnedFd>, complaint: &str) {
+    let mut text = vec![message::FAILED];
+    text.extend_from_slice(complaint.as_bytes());
+    let told = channel.is_some_and(|channel| send_fds(channel, &text, &[]).is_ok());
+    if !told {
+        log::error!(target: "emerg", "{complaint}");
+    }
 }
 
 /// What a worker leaves behind for good: the master's descriptors, rights it does not need.
