@@ -117,7 +117,14 @@ fn reload(options: &Options) -> ExitCode {
         Err(code) => return code,
     };
     report::print(&checked.findings.rendered());
-    let pid_file = &checked.prepared.config.main.pid;
+    let main = &checked.prepared.config.main;
+    if !main.master_process {
+        report::say(
+            "[error] master_process is off: there is no master to reload, stop kp and start it again",
+        );
+        return ExitCode::FAILURE;
+    }
+    let pid_file = &main.pid;
     let path = State::path(pid_file);
     // Read before the signal is sent: whatever begins after this has seen the configuration as it is now.
     let before = State::read(&path);

@@ -119,6 +119,13 @@ impl Client {
             };
             let head: Vec<u8> = self.input.drain(..end + 4).collect();
             let request = Request::read(&head)?;
+            log::info!(
+                "{name}: {}",
+                String::from_utf8_lossy(&head)
+                    .lines()
+                    .next()
+                    .unwrap_or_default()
+            );
             self.body = request.body;
             self.write(&response(name, &head, &request))?;
             if request.close {

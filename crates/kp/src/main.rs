@@ -32,6 +32,10 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
+    if !matches!(command, Command::Run(_)) {
+        // The server's own log takes over `log` once the configuration has named it; everything else speaks on stderr.
+        env_logger::Builder::from_env(env_logger::Env::default().default_filter_or("warn")).init();
+    }
     match command {
         Command::Run(options) => {
             let words: Vec<_> = arguments
