@@ -79,10 +79,7 @@ pub fn split_host(text: &[u8]) -> Option<(&[u8], Option<u16>)> {
         [b'[', inside @ ..] => {
             let close = memchr::memchr(b']', inside)?;
             let address = inside.get(..close)?;
-            let is_address = address.iter().all(|&byte| {
-                byte.is_ascii_hexdigit() || matches!(byte, b':' | b'.' | b'%' | b'-' | b'_')
-            });
-            if address.is_empty() || !is_address {
+            if !is_ip_literal(address) {
                 return None;
             }
             close + 2
@@ -115,6 +112,21 @@ pub fn host_name(text: &[u8], out: &mut Vec<u8>) {
     };
     let host = host.strip_suffix(b".").unwrap_or(host);
     out.extend(host.iter().map(u8::to_ascii_lowercase));
+}
+
+/// The inside of brackets (RFC 3986 §3.2.2): an IPv6 address with a zone at most, or `v1.anything`.
+fn is_ip_literal(text: &[u8]) -> bool {
+    if text.is_empty() || text.windows(2).any(|pair| pair == b"..") {
+        return false;
+    }
+    match text {
+        [b'v' | b'V', rest @ ..] => rest
+            .iter()
+            .all(|&byte| is_name_byte(byte) || matches!(byte, b':' | b',')),
+        _ => text.iter().all(|&byte| {
+            byte.is_ascii_hexdigit() || matches!(byte, b':' | b'.' | b'%' | b'-' | b'_')
+        }),
+    }
 }
 
 fn is_name_byte(byte: u8) -> bool {

@@ -505,7 +505,7 @@ impl Failure {
             Cause::BadRequest => "client sent invalid request",
             Cause::BadVersion => "client sent invalid version",
             Cause::UnknownCoding => "client sent unknown \"Transfer-Encoding\"",
-            Cause::ConnectMethod => "client sent CONNECT method",
+            Cause::ConnectMethod => "client sent CONNECT or TRACE method",
             Cause::TargetTooLong => "client sent too long URI",
             Cause::HeadTooLarge => "client sent too large request",
             Cause::BodyTooLarge(Some(_)) => "client intended to send too large body",

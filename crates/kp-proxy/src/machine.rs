@@ -62,6 +62,8 @@ pub struct Machine {
     pub reused: bool,
     /// The last peer may be picked again although it was tried: only its connection was stale.
     pub forgive: bool,
+    /// The next attempt takes a fresh connection: a pooled one was stale, and so may the others be.
+    pub fresh_only: bool,
     /// The method as sent, for the framing of the response (RFC 9112 §6.3 rule 1); set by the driver.
     pub sent_method: Option<Method>,
     /// An upgrade was passed on, so a 101 may be accepted; set by the driver.

@@ -57,6 +57,21 @@ pub fn directives<'a>(exchange: &'a Exchange, program: &Program) -> Directives<'
     }
 }
 
+/// Keeps what asks for credentials when an intercepted 401 is answered by an error page, as nginx.
+pub fn carry_challenges(exchange: &mut Exchange) {
+    let response = &mut exchange.response;
+    response.carried.clear();
+    let Some(head) = response.upstream.as_ref().filter(|head| head.status == 401) else {
+        return;
+    };
+    for field in head
+        .fields()
+        .filter(|field| field.known() == Known::WwwAuthenticate)
+    {
+        encode::field(&mut response.carried, head.name(field), head.value(field));
+    }
+}
+
 /// Keeps the fields that survive an `X-Accel-Redirect`; they join the head of whatever answers in the end. To be called
 /// before the exchange forgets the upstream's head.
 pub fn carry_fields(exchange: &mut Exchange) {

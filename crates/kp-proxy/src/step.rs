@@ -92,12 +92,16 @@ impl Exchange {
     }
 
     fn on_head(&mut self, program: &Program, context: &Context<'_>) -> Action {
-        if begin(self, program, context).is_err() {
-            return self.fail(
-                Failure::new(failure::Phase::RequestHead, Cause::BadRequest),
-                program,
-                context,
-            );
+        let refused = if begin(self, program, context).is_err() {
+            Some(Cause::BadRequest)
+        } else if matches!(self.request.head.method, Method::Connect | Method::Trace) {
+            Some(Cause::ConnectMethod)
+        } else {
+            None
+        };
+        if let Some(cause) = refused {
+            let failure = Failure::new(failure::Phase::RequestHead, cause);
+            return self.fail(failure, program, context);
         }
         self.route(program, context)
     }
@@ -259,6 +263,7 @@ impl Exchange {
             // The peer did nothing wrong: it may be asked again, and the attempt was free.
             self.machine.tries = self.machine.tries.saturating_sub(1);
             self.machine.forgive = true;
+            self.machine.fresh_only = true;
         }
         retried
     }
@@ -294,6 +299,7 @@ impl Exchange {
             return self.accel_redirect(&uri, program, context);
         }
         if location.proxy.intercept_errors && status >= 300 {
+            response_head::carry_challenges(self);
             match program.error_page(self, status, context) {
                 Some(ErrorAction::Reroute) => {
                     self.end_attempt(context);
@@ -303,7 +309,7 @@ impl Exchange {
                     self.end_attempt(context);
                     return self.respond(answer);
                 }
-                None => {}
+                None => self.response.carried.clear(),
             }
         }
         self.machine.phase = Phase::Relay;

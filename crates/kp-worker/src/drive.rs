@@ -238,13 +238,9 @@ impl Worker {
         active.deadlines.upstream_write = NEVER;
     }
 
-    /// `100 Continue`, if the client waits for it and sent nothing of its body yet (RFC 9110 §10.1.1).
+    /// `100 Continue`, if the client asked for it (RFC 9110 §10.1.1). As nginx, also when the body is already here.
     fn send_continue(&mut self, active: &mut Active) {
-        let sent_already = self
-            .clients
-            .peek(active.client)
-            .is_none_or(|client| !client.input.is_empty());
-        if std::mem::take(&mut active.request.owes_continue) && !sent_already {
+        if std::mem::take(&mut active.request.owes_continue) {
             self.append_client(active, &[b"HTTP/1.1 100 Continue\r\n\r\n"]);
         }
     }

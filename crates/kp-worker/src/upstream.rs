@@ -87,7 +87,12 @@ impl Worker {
         if active.exchange.machine.tries > 1 {
             self.counters.increment(Counter::UpstreamRetries);
         }
-        if let Some(handle) = self.pool.take(peer, active.exchange.location, now_ms) {
+        let pooled = if active.exchange.machine.fresh_only {
+            None
+        } else {
+            self.pool.take(peer, active.exchange.location, now_ms)
+        };
+        if let Some(handle) = pooled {
             return Some(self.reuse(active, handle, peer));
         }
         let Some(address) = self.groups.address(peer).cloned() else {
