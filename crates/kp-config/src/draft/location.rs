@@ -65,9 +65,9 @@ impl LocationDraft {
     /// A location in this one, or on this server.
     pub(crate) fn child(&self, reader: &mut Reader<'_>, directive: &Directive) -> Self {
         let span = directive.args.last().map_or(directive.at, |word| word.span);
-        let (matches, text) = match reader.location_match(directive) {
-            Some(found) => found,
-            None => (LocationMatch::Exact(String::new()), String::new()),
+        let Some((matches, text)) = reader.location_match(directive) else {
+            // The error is reported; the inside is still read for its own.
+            return Self::new(LocationMatch::Exact(String::new()), String::new(), span);
         };
         let child = Self::new(matches, text, span);
         self.check_child(reader, &child);

@@ -15,6 +15,8 @@ pub(crate) struct UpstreamDraft {
     pub(crate) name: String,
     pub(crate) span: Span,
     pub(crate) servers: Vec<ServerLineDraft>,
+    /// Whether there are `server` lines at all, good or bad.
+    pub(crate) has_lines: bool,
     pub(crate) zone: Option<Spanned<String>>,
     pub(crate) balancer: Option<Spanned<BalancerDraft>>,
     pub(crate) keepalive: Option<Spanned<KeepaliveDraft>>,
@@ -76,6 +78,11 @@ impl HttpDraft {
             name: name.text.clone(),
             span: name.span,
             servers: Vec::new(),
+            has_lines: directive
+                .block
+                .iter()
+                .flat_map(|block| &block.directives)
+                .any(|line| line.name.text == "server"),
             zone: None,
             balancer: None,
             keepalive: None,

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 /// Checks a group and fills in its defaults.
 pub(super) fn resolve(draft: UpstreamDraft, reader: &mut Reader<'_>) -> Upstream {
-    if draft.servers.is_empty() {
+    if !draft.has_lines {
         reader.report(
             Diagnostic::error(draft.span, "no servers are inside upstream")
                 .hint("a group needs at least one line `server address;`"),

@@ -1,0 +1,199 @@
+//! `docs/configuration.md` is written from the directive table: `UPDATE=1 cargo test -p kp-config --test documentation`.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use kp_config::directives::{self, Contexts, Entry};
+use kp_config::template::Builtin;
+use std::fmt::Write;
+use std::path::Path;
+
+const INTRODUCTION: &str = "\
+# Configuration
+
+This page is written from the table of directives in `crates/kp-config/src/directives.rs`; a test keeps it current.
+
+A file that ends in `.yaml` or `.yml` is YAML, any other is nginx's syntax. Both say the same things with the same names:
+a key is a directive, its value is the directive's arguments in nginx's order, a mapping is its block. For a directive that
+may be repeated a list means repetitions, otherwise it means arguments. Where a block has arguments in front of the brace
+(`location`, `upstream`, `map`, `if`), they are the keys of the mapping. `on` and `true`, `off` and `false` are equal.
+
+- A **size** is a number of bytes, or a number with `k`, `m` or `g`.
+- A **time** is a number of seconds, or numbers with `ms`, `s`, `m`, `h`, `d`, `w`, `M` (30 days) or `y` from the largest to
+  the smallest: `1m30s`.
+- A **relative path** starts at the prefix (`-p`); that of `include` at the directory of the main configuration file.
+- **Inheritance**: a setting of http holds in its servers, theirs in their locations, and theirs in nested locations and
+  `if` blocks, until a level has its own. A list (`proxy_set_header`, `add_header`, `error_page`, `access_log`) is one
+  setting: a level with its own list takes nothing from the level above.
+- `kp -t` reads the configuration and shows every mistake with its place and advice.
+";
+
+const SECTIONS: [(&str, &str); 7] = [
+    ("Main", "Outside any block."),
+    ("Events", "In `events`."),
+    (
+        "Servers and listening",
+        "In `server`, some of them in `http` too.",
+    ),
+    ("Http", "In `http` only."),
+    (
+        "Requests and answers",
+        "In `location`, most of them in `http` and `server` too.",
+    ),
+    (
+        "Proxying",
+        "What `proxy_pass` does; in `http`, `server` and `location`.",
+    ),
+    ("Upstream groups", "In `upstream`."),
+];
+
+#[test]
+fn the_page_is_current() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/configuration.md");
+    let page = page();
+    if std::env::var_os("UPDATE").is_some() {
+        std::fs::write(&path, &page).unwrap();
+    }
+    let found = std::fs::read_to_string(&path).unwrap_or_default();
+    let same = found
+        .lines()
+        .zip(page.lines())
+        .take_while(|(found, wanted)| found == wanted)
+        .count();
+    assert!(
+        found == page,
+        "docs/configuration.md is not what the table says from line {}; run this test with UPDATE=1",
+        same + 1
+    );
+}
+
+#[test]
+fn every_row_is_on_the_page_with_its_default() {
+    let page = page();
+    for entry in directives::all() {
+        assert_eq!(
+            page.matches(&row(entry)).count(),
+            1,
+            "{} is there once",
+            entry.name
+        );
+        if let Some(default) = entry.default {
+            assert!(!default.is_empty(), "{}: an empty default", entry.name);
+            assert!(
+                row(entry).contains(&format!("default `{default}`")),
+                "{}",
+                entry.name
+            );
+        }
+        assert!(
+            entry.doc.ends_with('.') && entry.doc.len() > 10,
+            "{} needs a sentence",
+            entry.name
+        );
+    }
+}
+
+#[test]
+fn a_name_means_one_thing_in_one_place() {
+    for entry in directives::all() {
+        for other in directives::named(entry.name) {
+            let same = std::ptr::eq(entry, other);
+            let apart = !entry.contexts.contains(other.contexts);
+            assert!(same || apart, "{} has two rows for one context", entry.name);
+        }
+        assert!(
+            entry.contexts.names().count() > 0,
+            "{} may stand nowhere",
+            entry.name
+        );
+    }
+}
+
+/// Directives without effect say so.
+#[test]
+fn no_effect_is_said() {
+    let says_so = |name: &str| {
+        directives::named(name).all(|entry| entry.doc.starts_with("Accepted, no effect"))
+    };
+    for entry in directives::all().filter(|entry| entry.name.contains("_hash_")) {
+        assert!(says_so(entry.name), "{}", entry.name);
+    }
+    for name in [
+        "sendfile",
+        "tcp_nopush",
+        "output_buffers",
+        "postpone_output",
+        "client_body_in_single_buffer",
+    ] {
+        assert!(says_so(name), "{name}");
+    }
+    assert!(!says_so("proxy_buffering"));
+}
+
+fn page() -> String {
+    let mut page = INTRODUCTION.to_owned();
+    for (index, (title, place)) in SECTIONS.iter().enumerate() {
+        write!(page, "\n## {title}\n\n{place}\n").unwrap();
+        for entry in directives::all().filter(|entry| section(entry) == index) {
+            page.push('\n');
+            page.push_str(&row(entry));
+        }
+    }
+    page.push_str(
+        "
+## Variables
+
+A variable is written `$name` or `${name}`; `$1` to `$9` are the groups of the last regular expression that matched. `set`,
+`map` and named groups (`(?<name>…)`) define more.
+
+",
+    );
+    for (name, _) in Builtin::ALL {
+        writeln!(page, "- `${name}`").unwrap();
+    }
+    page.push_str(
+        "- `$arg_NAME`: an argument; `$cookie_NAME`: a cookie
+- `$http_NAME`: a field of the request, in lower case with `_` for `-`
+- `$sent_http_NAME`, `$sent_trailer_NAME`: a field or trailer of the answer to the client
+- `$upstream_http_NAME`, `$upstream_trailer_NAME`, `$upstream_cookie_NAME`: the same of the upstream's last answer
+",
+    );
+    page
+}
+
+/// The number of the section a row belongs to.
+fn section(entry: &Entry) -> usize {
+    let may = |context| entry.contexts.contains(context);
+    if may(Contexts::MAIN) {
+        0
+    } else if may(Contexts::EVENTS) {
+        1
+    } else if may(Contexts::UPSTREAM) {
+        6
+    } else if may(Contexts::LOCATION) {
+        if entry.name.starts_with("proxy_") {
+            5
+        } else {
+            4
+        }
+    } else if may(Contexts::SERVER) {
+        2
+    } else {
+        3
+    }
+}
+
+fn row(entry: &Entry) -> String {
+    let contexts: Vec<&str> = entry.contexts.names().collect();
+    let space = if entry.syntax.is_empty() { "" } else { " " };
+    let mut facts = format!("in {}", contexts.join(", "));
+    if let Some(default) = entry.default {
+        write!(facts, "; default `{default}`").unwrap();
+    }
+    if entry.repeatable {
+        facts.push_str("; may be repeated");
+    }
+    let Entry {
+        name, syntax, doc, ..
+    } = entry;
+    format!("### {name}\n\n`{name}{space}{syntax}`\\\n{facts}\n\n{doc}\n")
+}
