@@ -27,7 +27,10 @@ pub(crate) enum VariableError {
     Unknown(String, Option<String>),
 }
 
-const PREFIXES: [(&str, fn(String) -> Variable); 8] = [
+/// Families of variables: what the name begins with, and the variable for the rest of it.
+type Family = (&'static str, fn(String) -> Variable);
+
+const PREFIXES: [Family; 8] = [
     ("http_", Variable::Http),
     ("sent_http_", Variable::SentHttp),
     ("sent_trailer_", Variable::SentTrailer),

@@ -1,12 +1,12 @@
 //! The settings that are inherited from http to server to location to `if`, and the setters of those that are not the
 //! proxy module's.
 
-use super::{AccessLogDraft, ErrorLogTargetDraft, Reader, RedirectDraft, SetHeaderDraft};
+use super::{AccessLogDraft, ErrorLogTargetDraft, Reader, RedirectDraft};
 use crate::diagnostic::Diagnostic;
 use crate::model::{
     AddHeader, BodyInFile, CookieFlags, ErrorPage, ErrorPageStatus, ErrorPageTarget, Forwarding,
     KeepaliveDisable, Level, LingeringClose, NextUpstream, ProxyHttpVersion, Replace,
-    RequestBuffering, ServerTokens, TypeMapId,
+    RequestBuffering, ServerTokens, SetHeader, TypeMapId,
 };
 use crate::span::Spanned;
 use crate::syntax::{Directive, Word};
@@ -71,7 +71,7 @@ level! {
     error_log: Vec<(ErrorLogTargetDraft, Level)>,
     log_not_found: bool,
     log_subrequest: bool,
-    set_headers: Vec<SetHeaderDraft>,
+    set_headers: Vec<SetHeader>,
     pass_headers: Vec<String>,
     hide_headers: Vec<String>,
     ignore_headers: Vec<String>,

@@ -12,7 +12,6 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 #[derive(Debug, Clone)]
 pub(crate) struct ListenDraft {
     pub(crate) addresses: Vec<ListenAddress>,
-    pub(crate) text: String,
     pub(crate) options: ListenOptions,
     /// Whether any socket option was given: an address may have them in one `listen` only.
     pub(crate) has_options: bool,
@@ -28,7 +27,6 @@ impl ServerDraft {
         };
         let mut listen = ListenDraft {
             addresses: reader.listen_addresses(address),
-            text: address.text.clone(),
             options: ListenOptions::default(),
             has_options: false,
             default_server: false,
@@ -110,13 +108,13 @@ fn parameter(listen: &mut ListenDraft, word: &Word) -> Result<(), Diagnostic> {
         // Every address is bound by itself anyway.
         ("bind", None) => {}
         ("backlog", Some(value)) => {
-            options.backlog = Some(positive(word, "backlog", value::number(value))?)
+            options.backlog = Some(positive(word, "backlog", value::number(value))?);
         }
         ("rcvbuf", Some(value)) => {
-            options.rcvbuf = Some(positive(word, "rcvbuf", value::size(value))?)
+            options.rcvbuf = Some(positive(word, "rcvbuf", value::size(value))?);
         }
         ("sndbuf", Some(value)) => {
-            options.sndbuf = Some(positive(word, "sndbuf", value::size(value))?)
+            options.sndbuf = Some(positive(word, "sndbuf", value::size(value))?);
         }
         ("ipv6only", Some("on")) => options.ipv6only = Some(true),
         ("ipv6only", Some("off")) => options.ipv6only = Some(false),

@@ -19,7 +19,7 @@ pub(crate) struct LocationDraft {
     pub(crate) rewrite: Vec<RewriteDraft>,
     pub(crate) internal: bool,
     pub(crate) proxy_pass: Option<ProxyPassDraft>,
-    pub(crate) children: Vec<LocationDraft>,
+    pub(crate) children: Vec<Self>,
 }
 
 /// `proxy_pass`.
@@ -38,7 +38,7 @@ pub(crate) enum RewriteDraft {
     /// `if` with its inside.
     If {
         condition: Condition,
-        location: LocationDraft,
+        location: Box<LocationDraft>,
     },
 }
 

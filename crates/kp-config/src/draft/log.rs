@@ -3,7 +3,7 @@
 use super::Reader;
 use crate::diagnostic::Diagnostic;
 use crate::model::{Level, LogFileId};
-use crate::span::{Span, Spanned};
+use crate::span::Spanned;
 use crate::syntax::{Directive, Word};
 use crate::template::Template;
 use crate::value::{self, Finest};
@@ -24,7 +24,6 @@ pub(crate) struct AccessLogDraft {
     pub(crate) buffer: Option<usize>,
     pub(crate) flush: Option<Duration>,
     pub(crate) condition: Option<Template>,
-    pub(crate) span: Span,
 }
 
 /// Where an access log goes.
@@ -133,7 +132,6 @@ impl Reader<'_> {
             buffer: None,
             flush: None,
             condition: None,
-            span: path.span,
         };
         let Some((format, parameters)) = rest.split_first() else {
             Self::push(slot, log, path.span);

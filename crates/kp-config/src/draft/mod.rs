@@ -20,7 +20,7 @@ pub(crate) use listen::ListenDraft;
 pub(crate) use location::{LocationDraft, ProxyPassDraft, RewriteDraft};
 pub(crate) use log::{AccessLogDraft, AccessLogTargetDraft, ErrorLogTargetDraft};
 pub(crate) use main::{EarlyDraft, HttpDraft, MainDraft, ServerDraft};
-pub(crate) use proxy::{RedirectDraft, SetHeaderDraft};
+pub(crate) use proxy::RedirectDraft;
 pub(crate) use reader::{Reader, predefined_format};
 pub(crate) use upstream::{BalancerDraft, KeepaliveDraft, UpstreamDraft};
 
@@ -181,7 +181,7 @@ fn apply(directive: &Directive, entry: &Entry, target: &mut Target<'_>, reader: 
         (Setter::Server(set), Target::Server(draft)) => set(draft, reader, directive),
         (Setter::Early(set), Target::Server(draft)) => set(&mut draft.early, reader, directive),
         (Setter::Level(set), Target::Server(draft)) => {
-            set(&mut draft.root.level, reader, directive)
+            set(&mut draft.root.level, reader, directive);
         }
         (Setter::Location(set), Target::Server(draft)) => set(&mut draft.root, reader, directive),
         (Setter::Level(set), Target::Location(draft)) => set(&mut draft.level, reader, directive),
@@ -202,7 +202,7 @@ fn enter(directive: &Directive, block: &Block, target: &mut Target<'_>, reader: 
     let inside = block.directives.as_slice();
     match (directive.name.text.as_str(), target) {
         ("events", Target::Main(draft)) => {
-            read_block(inside, Contexts::EVENTS, &mut Target::Main(draft), reader)
+            read_block(inside, Contexts::EVENTS, &mut Target::Main(draft), reader);
         }
         ("http", Target::Main(draft)) => {
             let http = draft.http.insert(HttpDraft::default());
@@ -233,13 +233,13 @@ fn enter(directive: &Directive, block: &Block, target: &mut Target<'_>, reader: 
         ("map", Target::Http(draft)) => draft.map(reader, directive, inside),
         ("types", Target::Http(draft)) => reader.types(directive, inside, &mut draft.level.types),
         ("types", Target::Server(draft)) => {
-            reader.types(directive, inside, &mut draft.root.level.types)
+            reader.types(directive, inside, &mut draft.root.level.types);
         }
         ("types", Target::Location(draft)) => {
-            reader.types(directive, inside, &mut draft.level.types)
+            reader.types(directive, inside, &mut draft.level.types);
         }
         ("location", Target::Server(draft)) => {
-            enter_location(directive, inside, &mut draft.root, reader)
+            enter_location(directive, inside, &mut draft.root, reader);
         }
         ("location", Target::Location(draft)) => enter_location(directive, inside, draft, reader),
         ("if", Target::Server(draft)) => enter_if(
@@ -250,7 +250,7 @@ fn enter(directive: &Directive, block: &Block, target: &mut Target<'_>, reader: 
             reader,
         ),
         ("if", Target::Location(draft)) => {
-            enter_if(directive, inside, draft, Contexts::LOCATION_IF, reader)
+            enter_if(directive, inside, draft, Contexts::LOCATION_IF, reader);
         }
         _ => {}
     }
@@ -290,7 +290,7 @@ fn enter_if(
     if let Some(condition) = condition {
         parent.rewrite.push(RewriteDraft::If {
             condition,
-            location,
+            location: Box::new(location),
         });
     }
 }

@@ -4,17 +4,11 @@ use super::Reader;
 use crate::diagnostic::Diagnostic;
 use crate::model::{
     CookieFlags, Forwarding, NextUpstream, ProxyHttpVersion, Replace, RequestBuffering, SameSite,
+    SetHeader,
 };
 use crate::span::{Span, Spanned};
 use crate::syntax::{Directive, Word};
 use crate::template::{Pattern, Template};
-
-/// One `proxy_set_header`.
-#[derive(Debug, Clone)]
-pub(crate) struct SetHeaderDraft {
-    pub(crate) name: String,
-    pub(crate) value: Template,
-}
 
 /// One `proxy_redirect`; `off` is an empty list.
 #[derive(Debug, Clone)]
@@ -30,7 +24,7 @@ impl Reader<'_> {
     pub(crate) fn set_header(
         &mut self,
         directive: &Directive,
-        slot: &mut Option<Spanned<Vec<SetHeaderDraft>>>,
+        slot: &mut Option<Spanned<Vec<SetHeader>>>,
     ) {
         let [name, value] = directive.args.as_slice() else {
             return;
@@ -41,7 +35,7 @@ impl Reader<'_> {
         };
         if named {
             let name = name.text.clone();
-            Self::push(slot, SetHeaderDraft { name, value }, directive.at);
+            Self::push(slot, SetHeader { name, value }, directive.at);
         }
     }
 
@@ -167,7 +161,7 @@ impl Reader<'_> {
         match directive.args.as_slice() {
             [word] if word.text == "off" => *slot = Some(Spanned::new(Vec::new(), word.span)),
             [word] if word.text == "default" => {
-                Self::push(slot, RedirectDraft::Default(word.span), word.span)
+                Self::push(slot, RedirectDraft::Default(word.span), word.span);
             }
             [word] => self.error(word.span, format!("invalid parameter \"{}\"", word.text)),
             [from, to] => {

@@ -317,10 +317,11 @@ fn server_parameter(line: &mut ServerLineDraft, word: &Word) -> Result<(), Diagn
             _ => return Err(invalid("a weight is a number from 1")),
         },
         ("max_conns", Some(text)) => {
-            line.max_conns = number(text).ok_or_else(|| invalid("it is a number, 0 is no limit"))?
+            line.max_conns =
+                number(text).ok_or_else(|| invalid("it is a number, 0 is no limit"))?;
         }
         ("max_fails", Some(text)) => {
-            line.max_fails = number(text).ok_or_else(|| invalid("it is a number, 0 is never"))?
+            line.max_fails = number(text).ok_or_else(|| invalid("it is a number, 0 is never"))?;
         }
         ("fail_timeout", Some(text)) => {
             line.fail_timeout = value::time(text, Finest::Seconds)

@@ -50,7 +50,6 @@ fn implied_listen(server: &ServerDraft, reader: &Reader<'_>) -> ListenDraft {
             Ipv4Addr::UNSPECIFIED,
             port,
         )))],
-        text: port.to_string(),
         options: ListenOptions::default(),
         has_options: false,
         default_server: false,

@@ -3,13 +3,13 @@
 use super::{error_logs, or};
 use crate::diagnostic::Diagnostic;
 use crate::draft::{
-    AccessLogDraft, AccessLogTargetDraft, LevelDraft, LocationDraft, Reader, RewriteDraft,
-    RootDraft,
+    AccessLogDraft, AccessLogTargetDraft, ErrorLogTargetDraft, LevelDraft, LocationDraft, Reader,
+    RewriteDraft, RootDraft,
 };
 use crate::model::{
-    AccessLog, AccessLogTarget, BodyInFile, ErrorLog, Handler, KeepaliveDisable, LingeringClose,
-    Location, LocationId, LocationMatch, LocationTable, LogFormat, LogFormatId, Rewrite, Root,
-    ServerId, ServerTokens, TypeMapId, Upstream,
+    AccessLog, AccessLogTarget, BodyInFile, ErrorLog, Handler, KeepaliveDisable, Level,
+    LingeringClose, Location, LocationId, LocationMatch, LocationTable, LogFormat, LogFormatId,
+    Rewrite, Root, ServerId, ServerTokens, TypeMapId, Upstream,
 };
 use crate::span::{Span, Spanned};
 use crate::suggest::nearest;
@@ -70,9 +70,9 @@ impl<'a, 'e> Builder<'a, 'e> {
             let regex = matches!(child.matches, LocationMatch::Regex(_));
             let id = self.location(child, &level, server);
             if regex {
-                children.regexes.push(id)
+                children.regexes.push(id);
             } else {
-                children.fixed.push(id)
+                children.fixed.push(id);
             }
         }
         self.finish_location(draft, children, None, server)
@@ -135,7 +135,7 @@ impl<'a, 'e> Builder<'a, 'e> {
                         .level
                         .inherit_checked(level, "the level above", self.reader);
                     let location = self.finish_location(
-                        location,
+                        *location,
                         LocationTable::default(),
                         Some(handler),
                         server,
@@ -170,7 +170,7 @@ impl<'a, 'e> Builder<'a, 'e> {
     ) -> Location {
         let seconds = Duration::from_secs;
         let access_logs = self.access_logs(level.access_logs);
-        let own_error_log = error_logs(level.error_log.as_ref());
+        let error_log = self.error_log(level.error_log.as_ref());
         let (keepalive_timeout, keepalive_header) =
             or(level.keepalive_timeout, (seconds(75), None));
         Location {
@@ -223,14 +223,22 @@ impl<'a, 'e> Builder<'a, 'e> {
             add_trailers: or(level.add_trailers, Vec::new()),
             early_hints: or(level.early_hints, Vec::new()),
             access_logs,
-            error_log: if own_error_log.is_empty() {
-                self.error_log.to_vec()
-            } else {
-                own_error_log
-            },
+            error_log,
             log_not_found: or(level.log_not_found, true),
             log_subrequest: or(level.log_subrequest, false),
             proxy,
+        }
+    }
+
+    fn error_log(
+        &self,
+        stated: Option<&Spanned<Vec<(ErrorLogTargetDraft, Level)>>>,
+    ) -> Vec<ErrorLog> {
+        let own = error_logs(stated);
+        if own.is_empty() {
+            self.error_log.to_vec()
+        } else {
+            own
         }
     }
 

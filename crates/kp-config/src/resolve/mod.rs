@@ -8,6 +8,7 @@ mod lint;
 mod listen;
 mod location;
 mod proxy;
+mod target;
 mod upstream;
 
 use crate::diagnostic::{Diagnostic, Severity};

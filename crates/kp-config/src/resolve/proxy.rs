@@ -1,18 +1,14 @@
-//! `proxy_pass` targets and the proxy module's settings.
+//! The proxy module's settings of a location.
 
 use super::location::Builder;
 use super::or;
-use crate::diagnostic::Diagnostic;
-use crate::draft::{LevelDraft, LocationDraft, ProxyPassDraft, RedirectDraft};
+use crate::draft::{LevelDraft, ProxyPassDraft, RedirectDraft};
 use crate::model::{
-    Balancer, Forwarding, Handler, LocationMatch, NextUpstream, PeerAddress, Proxy,
-    ProxyHttpVersion, ProxyPass, ProxyTarget, Replace, RequestBuffering, ServerLine, SetHeader,
-    Upstream, UpstreamId,
+    Forwarding, Handler, NextUpstream, Proxy, ProxyHttpVersion, ProxyTarget, Replace,
+    RequestBuffering,
 };
-use crate::span::{Span, Spanned};
-use crate::suggest::nearest;
-use crate::template::{Builtin, Part, Pattern, Template, Variable};
-use crate::value::{Endpoint, strip_prefix_ignore_case};
+use crate::span::Spanned;
+use crate::template::{Pattern, Template};
 use std::time::Duration;
 
 /// Fields of an answer that do not reach the client unless `proxy_pass_header` says so.
@@ -28,182 +24,7 @@ const HIDDEN: [&str; 9] = [
     "x-accel-modified",
 ];
 
-const NO_URI_HERE: &str = "\"proxy_pass\" cannot have URI part in location given by regular expression, or inside \
-                           named location, or inside \"if\" statement, or inside \"limit_except\" block";
-
 impl Builder<'_, '_> {
-    /// Finds what a `proxy_pass` names; `None` after an error.
-    pub(super) fn proxy_pass(
-        &mut self,
-        pass: &ProxyPassDraft,
-        location: &LocationDraft,
-    ) -> Option<ProxyPass> {
-        let Some(text) = pass.template.as_literal() else {
-            self.check_variable_target(pass)?;
-            return Some(ProxyPass {
-                target: ProxyTarget::Template(pass.template.clone()),
-                span: pass.span,
-            });
-        };
-        let rest = self.strip_scheme(text, pass.span)?;
-        let (authority, uri) = split_uri(rest);
-        let uri_refused = matches!(
-            location.matches,
-            LocationMatch::Regex(_) | LocationMatch::Named(_) | LocationMatch::If
-        );
-        if uri.is_some() && uri_refused {
-            let hint = format!("write \"http://{authority}\"; `rewrite … break` changes the path");
-            self.reader
-                .report(Diagnostic::error(pass.span, NO_URI_HERE).hint(hint));
-        }
-        let (upstream, host, port) = self.find_or_add_upstream(authority, pass.span)?;
-        let prefix_len = if uri_refused { 0 } else { location.text.len() };
-        if let Some(uri) = &uri
-            && let LocationMatch::Prefix { text: prefix, .. } = &location.matches
-        {
-            self.check_slashes(prefix, uri, pass);
-        }
-        Some(ProxyPass {
-            target: ProxyTarget::Upstream {
-                upstream,
-                uri,
-                host,
-                port,
-                prefix_len,
-            },
-            span: pass.span,
-        })
-    }
-
-    fn strip_scheme<'t>(&mut self, text: &'t str, span: Span) -> Option<&'t str> {
-        if let Some(rest) = strip_prefix_ignore_case(text, "http://") {
-            return Some(rest);
-        }
-        let error = if strip_prefix_ignore_case(text, "https://").is_some() {
-            Diagnostic::error(span, "https protocol requires SSL support")
-                .hint("this version of kp cannot speak TLS to upstreams yet")
-        } else {
-            Diagnostic::error(span, "invalid URL prefix").hint(format!("write \"http://{text}\""))
-        };
-        self.reader.report(error);
-        None
-    }
-
-    /// A target with variables: its fixed beginning must be able to become `http://`.
-    fn check_variable_target(&mut self, pass: &ProxyPassDraft) -> Option<()> {
-        const SCHEME: &str = "http://";
-        if let Some(Part::Literal(start)) = pass.template.parts.first() {
-            let start = start.to_ascii_lowercase();
-            if !start.starts_with(SCHEME) && !SCHEME.starts_with(&start) {
-                self.strip_scheme(&pass.text, pass.span)?;
-            }
-        }
-        if let Some(name) = host_from_client(&pass.template) {
-            let message = format!(
-                "the host of \"proxy_pass\" comes from the client ({name}): this is an open proxy"
-            );
-            let hint = "clients choose which server kp connects to; name an upstream, or map the value to known ones";
-            self.reader.warning(pass.span, message, hint);
-        }
-        Some(())
-    }
-
-    /// The group of an authority: an `upstream` by name, or one made for this address.
-    fn find_or_add_upstream(
-        &mut self,
-        authority: &str,
-        span: Span,
-    ) -> Option<(UpstreamId, String, u16)> {
-        let endpoint = match Endpoint::parse(authority) {
-            Ok(endpoint) => endpoint,
-            Err(problem) => {
-                self.reader
-                    .error(span, format!("{problem} in upstream \"{authority}\""));
-                return None;
-            }
-        };
-        let (host_text, port) = match &endpoint {
-            Endpoint::Unix(_) => (authority, None),
-            Endpoint::Inet { port, .. } => match port {
-                Some(_) => (
-                    authority
-                        .rsplit_once(':')
-                        .map_or(authority, |(host, _)| host),
-                    *port,
-                ),
-                None => (authority, None),
-            },
-        };
-        let known = self
-            .upstreams
-            .iter()
-            .position(|group| !group.implicit && group.name.eq_ignore_ascii_case(host_text));
-        if let Some(index) = known {
-            if let Some(port) = port {
-                let error = Diagnostic::error(
-                    span,
-                    format!("upstream \"{host_text}\" may not have port {port}"),
-                );
-                let hint =
-                    format!("\"{host_text}\" is an upstream group; its servers have the ports");
-                self.reader.report(error.hint(hint));
-                return None;
-            }
-            return Some((id(index), host_text.to_owned(), 80));
-        }
-        let (host, port) = match &endpoint {
-            Endpoint::Unix(_) => ("localhost".to_owned(), 0),
-            Endpoint::Inet { .. } if matches!(port, None | Some(80)) => (host_text.to_owned(), 80),
-            Endpoint::Inet { .. } => (authority.to_owned(), port.unwrap_or(80)),
-        };
-        let known = self
-            .upstreams
-            .iter()
-            .position(|group| group.implicit && group.name.eq_ignore_ascii_case(authority));
-        if let Some(index) = known {
-            return Some((id(index), host, port));
-        }
-        let addresses = self.implicit_addresses(authority, host_text, span);
-        if addresses.is_empty() {
-            return None;
-        }
-        self.upstreams
-            .push(implicit_group(authority, addresses, span));
-        Some((id(self.upstreams.len() - 1), host, port))
-    }
-
-    fn implicit_addresses(&mut self, authority: &str, host: &str, span: Span) -> Vec<PeerAddress> {
-        let before = self.reader.diagnostics.len();
-        let addresses = self.reader.peer_addresses(authority, 80, span);
-        let near = nearest(
-            host,
-            self.upstreams
-                .iter()
-                .filter(|group| !group.implicit)
-                .map(|group| group.name.as_str()),
-        );
-        if let (Some(near), Some(error)) = (near, self.reader.diagnostics.get_mut(before)) {
-            error.hint = Some(format!("did you mean the upstream \"{near}\"?"));
-        }
-        addresses
-    }
-
-    /// The replaced prefix and the URI should both end with a slash, or neither.
-    fn check_slashes(&mut self, prefix: &str, uri: &str, pass: &ProxyPassDraft) {
-        if uri.contains('?') {
-            return;
-        }
-        if uri.ends_with('/') && !prefix.ends_with('/') {
-            let message = format!("\"{prefix}/x\" will be passed on as \"{uri}/x\"");
-            let hint = format!("end both with a slash (`location {prefix}/`) or neither");
-            self.reader.warning(pass.span, message, hint);
-        } else if prefix.ends_with('/') && !uri.ends_with('/') {
-            let message = format!("\"{prefix}x\" will be passed on as \"{uri}x\"");
-            let hint = format!("end both with a slash (`{}/`) or neither", pass.text);
-            self.reader.warning(pass.span, message, hint);
-        }
-    }
-
     /// The proxy module's settings of a location.
     pub(super) fn proxy_settings(
         &mut self,
@@ -215,14 +36,7 @@ impl Builder<'_, '_> {
         let redirects = self.redirects(level.redirects.as_ref(), text, handler, pass);
         let level = level.clone();
         let pass_headers = or(level.pass_headers, Vec::new());
-        let mut hide_headers: Vec<String> = HIDDEN.iter().map(|name| (*name).to_owned()).collect();
-        for name in or(level.hide_headers, Vec::new()) {
-            if !hide_headers.contains(&name) {
-                hide_headers.push(name);
-            }
-        }
-        hide_headers.retain(|name| !pass_headers.contains(name));
-        let set_headers = or(level.set_headers, Vec::new());
+        let hide_headers = hidden_fields(or(level.hide_headers, Vec::new()), &pass_headers);
         let buffer_size = or(level.buffer_size, 4096);
         let buffers = or(level.buffers, (8, 4096));
         let larger = buffer_size.max(buffers.1).saturating_mul(2);
@@ -230,15 +44,15 @@ impl Builder<'_, '_> {
             Some((address, transparent)) => (Some(address), transparent),
             None => (None, false),
         };
+        let next_upstream = NextUpstream {
+            error: true,
+            timeout: true,
+            ..NextUpstream::default()
+        };
+        let temp_path = self.reader.under_prefix("proxy_temp");
         let seconds = Duration::from_secs;
         Proxy {
-            set_headers: set_headers
-                .into_iter()
-                .map(|field| SetHeader {
-                    name: field.name,
-                    value: field.value,
-                })
-                .collect(),
+            set_headers: or(level.set_headers, Vec::new()),
             pass_headers,
             hide_headers,
             ignore_headers: or(level.ignore_headers, Vec::new()),
@@ -246,14 +60,7 @@ impl Builder<'_, '_> {
             connect_timeout: or(level.connect_timeout, seconds(60)),
             send_timeout: or(level.proxy_send_timeout, seconds(60)),
             read_timeout: or(level.read_timeout, seconds(60)),
-            next_upstream: or(
-                level.next_upstream,
-                NextUpstream {
-                    error: true,
-                    timeout: true,
-                    ..NextUpstream::default()
-                },
-            ),
+            next_upstream: or(level.next_upstream, next_upstream),
             next_upstream_tries: or(level.next_upstream_tries, 0),
             next_upstream_timeout: or(level.next_upstream_timeout, Duration::ZERO),
             buffering: or(level.buffering, true),
@@ -262,10 +69,7 @@ impl Builder<'_, '_> {
             busy_buffers_size: or(level.busy_buffers_size, larger),
             max_temp_file_size: or(level.max_temp_file_size, 0),
             temp_file_write_size: or(level.temp_file_write_size, larger),
-            temp_path: or(
-                level.proxy_temp_path,
-                self.reader.under_prefix("proxy_temp"),
-            ),
+            temp_path: or(level.proxy_temp_path, temp_path),
             request_buffering: or(level.request_buffering, RequestBuffering::Auto),
             ignore_client_abort: or(level.ignore_client_abort, false),
             intercept_errors: or(level.intercept_errors, false),
@@ -334,6 +138,18 @@ impl Builder<'_, '_> {
     }
 }
 
+/// The fields that are hidden: the built-in ones and those of `proxy_hide_header`, without those of `proxy_pass_header`.
+fn hidden_fields(stated: Vec<String>, passed: &[String]) -> Vec<String> {
+    let mut hidden: Vec<String> = HIDDEN.iter().map(|name| (*name).to_owned()).collect();
+    for name in stated {
+        if !hidden.contains(&name) {
+            hidden.push(name);
+        }
+    }
+    hidden.retain(|name| !passed.contains(name));
+    hidden
+}
+
 /// `proxy_redirect default`: the URL of `proxy_pass` becomes the location's prefix; without a URI the URL becomes `/`.
 fn default_redirect(text: &str, handler: &Handler, pass: Option<&str>) -> Option<Replace> {
     let Handler::Proxy(proxy) = handler else {
@@ -361,84 +177,4 @@ fn default_redirect(text: &str, handler: &Handler, pass: Option<&str>) -> Option
             to: literal("/"),
         },
     })
-}
-
-fn id(index: usize) -> UpstreamId {
-    UpstreamId(u32::try_from(index).unwrap_or(u32::MAX))
-}
-
-fn implicit_group(authority: &str, addresses: Vec<PeerAddress>, span: Span) -> Upstream {
-    let line = ServerLine {
-        name: authority.to_owned(),
-        addresses,
-        weight: 1,
-        max_conns: 0,
-        max_fails: 1,
-        fail_timeout: Duration::from_secs(10),
-        backup: false,
-        down: false,
-    };
-    Upstream {
-        name: authority.to_owned(),
-        implicit: true,
-        servers: vec![line],
-        zone: None,
-        balancer: Balancer::RoundRobin,
-        keepalive: None,
-        span,
-    }
-}
-
-/// Splits what follows the scheme into authority and URI. A socket's path ends at the next colon.
-fn split_uri(rest: &str) -> (&str, Option<String>) {
-    let (authority, uri) = match strip_prefix_ignore_case(rest, "unix:") {
-        Some(path) => {
-            let end = path.find(':').map_or(rest.len(), |at| "unix:".len() + at);
-            let (authority, uri) = rest.split_at_checked(end).unwrap_or((rest, ""));
-            (authority, uri.strip_prefix(':').unwrap_or(uri))
-        }
-        None => {
-            let end = rest.find(['/', '?']).unwrap_or(rest.len());
-            rest.split_at_checked(end).unwrap_or((rest, ""))
-        }
-    };
-    let uri = match uri {
-        "" => None,
-        uri if uri.starts_with('/') => Some(uri.to_owned()),
-        uri => Some(format!("/{uri}")),
-    };
-    (authority, uri)
-}
-
-/// The first variable in the host of a target that the client decides.
-fn host_from_client(template: &Template) -> Option<String> {
-    let mut literal = String::new();
-    for part in &template.parts {
-        match part {
-            Part::Literal(text) => {
-                literal.push_str(text);
-                let after_scheme = literal.split_once("://").map_or("", |(_, rest)| rest);
-                if after_scheme.contains('/') {
-                    return None;
-                }
-            }
-            Part::Capture(number) => return Some(format!("${number}")),
-            Part::Variable(variable) => {
-                let name = match variable {
-                    Variable::Http(name) => format!("$http_{name}"),
-                    Variable::Arg(name) => format!("$arg_{name}"),
-                    Variable::Cookie(name) => format!("$cookie_{name}"),
-                    Variable::Builtin(Builtin::Host) => "$host".to_owned(),
-                    Variable::Builtin(Builtin::Args | Builtin::QueryString) => "$args".to_owned(),
-                    // The path starts with a slash, which ends the host.
-                    Variable::Builtin(
-                        Builtin::Uri | Builtin::RequestUri | Builtin::DocumentUri,
-                    ) => return None,
-                    _ => continue,
-                };
-                return Some(name);
-            }
-        }
-    }
-    None
 }

@@ -2,119 +2,121 @@
 
 use super::*;
 
+/// Lines of a location, and what is found.
+const IN_A_LOCATION: &[(&str, &str)] = &[
+    (
+        "tcp_nodelay maybe;",
+        "2:13 invalid value \"maybe\" in \"tcp_nodelay\" directive, it must be \"on\" or \"off\"",
+    ),
+    (
+        "client_max_body_size 1x;",
+        "2:22 \"client_max_body_size\" directive invalid value",
+    ),
+    (
+        "send_timeout 1h1h;",
+        "2:14 \"send_timeout\" directive invalid value",
+    ),
+    (
+        "keepalive_requests x;",
+        "2:20 \"keepalive_requests\" directive invalid number",
+    ),
+    (
+        "proxy_buffers 8 x;",
+        "2:17 \"proxy_buffers\" directive invalid value",
+    ),
+    (
+        "send_timeout 1;\n  send_timeout 2;",
+        "3:3 \"send_timeout\" directive is duplicate",
+    ),
+    (
+        "send_timeout 1 2;",
+        "2:16 invalid number of arguments in \"send_timeout\" directive",
+    ),
+    (
+        "send_timeout;",
+        "2:1 invalid number of arguments in \"send_timeout\" directive",
+    ),
+    (
+        "worker_processes 1;",
+        "2:1 \"worker_processes\" directive is not allowed here",
+    ),
+    ("foo_bar 1;", "2:1 unknown directive \"foo_bar\""),
+    ("add_header X $nosuch;", "2:14 unknown \"nosuch\" variable"),
+    (
+        "add_header X \"${host\";",
+        "2:14 the closing bracket in \"host\" variable is missing",
+    ),
+    ("add_header X \"a$\";", "2:14 invalid variable name"),
+    ("lingering_close maybe;", "2:17 invalid value \"maybe\""),
+    (
+        "proxy_next_upstream error foo;",
+        "2:27 invalid value \"foo\"",
+    ),
+    ("proxy_http_version 3;", "2:20 invalid value \"3\""),
+    ("set foo 1;", "2:5 invalid variable name \"foo\""),
+    ("set $uri 1;", "2:5 the duplicate \"uri\" variable"),
+    ("rewrite x y bad;", "2:13 invalid parameter \"bad\""),
+    ("rewrite x \"\";", "2:11 empty replacement"),
+    ("return x;", "2:8 invalid return code \"x\""),
+    ("return 1000;", "2:8 invalid return code \"1000\""),
+    (
+        "error_page 200 /a;",
+        "2:12 value \"200\" must be between 300 and 599",
+    ),
+    ("error_page 404 =x /a;", "2:16 invalid value \"=x\""),
+    ("error_page =200 /a;", "2:12 invalid value \"=200\""),
+    ("error_page 499 /a;", "2:12 invalid value \"499\""),
+    ("if $host { }", "2:4 invalid condition \"$host\""),
+    ("if ($host == a) { }", "2:11 unexpected \"==\" in condition"),
+    ("if (-q $uri) { }", "2:4 invalid condition \"-q\""),
+    ("if ($nosuch) { }", "2:4 unknown \"nosuch\" variable"),
+    (
+        "root $document_root/x;",
+        "2:6 the $document_root variable cannot be used in the \"root\" directive",
+    ),
+    (
+        "alias /a;\nroot /b;",
+        "3:1 \"root\" directive is duplicate, \"alias\" directive was specified earlier",
+    ),
+    (
+        "proxy_redirect default;",
+        "2:16 \"proxy_redirect default\" should be placed after the \"proxy_pass\" directive",
+    ),
+    ("proxy_redirect foo;", "2:16 invalid parameter \"foo\""),
+    (
+        "proxy_redirect off;\nproxy_redirect / /x;",
+        "3:1 \"proxy_redirect\" directive is duplicate",
+    ),
+    ("proxy_cookie_domain foo;", "2:21 invalid parameter \"foo\""),
+    (
+        "proxy_cookie_flags a sekure;",
+        "2:22 invalid cookie flag \"sekure\"",
+    ),
+    ("proxy_bind foo;", "2:12 invalid address \"foo\""),
+    ("proxy_ignore_headers Foo;", "2:22 invalid value \"Foo\""),
+    (
+        "proxy_set_header \"X Y\" 1;",
+        "2:18 invalid header name \"X Y\"",
+    ),
+    ("add_header X y never;", "2:16 invalid parameter \"never\""),
+    (
+        "send_timeout 5 { }",
+        "2:16 directive \"send_timeout\" is not terminated by \";\"",
+    ),
+    (
+        "location /a/b;",
+        "2:1 directive \"location\" has no opening \"{\"",
+    ),
+    (
+        "location % /a/b { }",
+        "2:10 invalid location modifier \"%\"",
+    ),
+];
+
 #[test]
 fn mistakes_of_a_location() {
-    let cases = [
-        (
-            "tcp_nodelay maybe;",
-            "2:13 invalid value \"maybe\" in \"tcp_nodelay\" directive, it must be \"on\" or \"off\"",
-        ),
-        (
-            "client_max_body_size 1x;",
-            "2:22 \"client_max_body_size\" directive invalid value",
-        ),
-        (
-            "send_timeout 1h1h;",
-            "2:14 \"send_timeout\" directive invalid value",
-        ),
-        (
-            "keepalive_requests x;",
-            "2:20 \"keepalive_requests\" directive invalid number",
-        ),
-        (
-            "proxy_buffers 8 x;",
-            "2:17 \"proxy_buffers\" directive invalid value",
-        ),
-        (
-            "send_timeout 1;\n  send_timeout 2;",
-            "3:3 \"send_timeout\" directive is duplicate",
-        ),
-        (
-            "send_timeout 1 2;",
-            "2:16 invalid number of arguments in \"send_timeout\" directive",
-        ),
-        (
-            "send_timeout;",
-            "2:1 invalid number of arguments in \"send_timeout\" directive",
-        ),
-        (
-            "worker_processes 1;",
-            "2:1 \"worker_processes\" directive is not allowed here",
-        ),
-        ("foo_bar 1;", "2:1 unknown directive \"foo_bar\""),
-        ("add_header X $nosuch;", "2:14 unknown \"nosuch\" variable"),
-        (
-            "add_header X \"${host\";",
-            "2:14 the closing bracket in \"host\" variable is missing",
-        ),
-        ("add_header X \"a$\";", "2:14 invalid variable name"),
-        ("lingering_close maybe;", "2:17 invalid value \"maybe\""),
-        (
-            "proxy_next_upstream error foo;",
-            "2:27 invalid value \"foo\"",
-        ),
-        ("proxy_http_version 3;", "2:20 invalid value \"3\""),
-        ("set foo 1;", "2:5 invalid variable name \"foo\""),
-        ("set $uri 1;", "2:5 the duplicate \"uri\" variable"),
-        ("rewrite x y bad;", "2:13 invalid parameter \"bad\""),
-        ("rewrite x \"\";", "2:11 empty replacement"),
-        ("return x;", "2:8 invalid return code \"x\""),
-        ("return 1000;", "2:8 invalid return code \"1000\""),
-        (
-            "error_page 200 /a;",
-            "2:12 value \"200\" must be between 300 and 599",
-        ),
-        ("error_page 404 =x /a;", "2:16 invalid value \"=x\""),
-        ("error_page =200 /a;", "2:12 invalid value \"=200\""),
-        ("error_page 499 /a;", "2:12 invalid value \"499\""),
-        ("if $host { }", "2:4 invalid condition \"$host\""),
-        ("if ($host == a) { }", "2:11 unexpected \"==\" in condition"),
-        ("if (-q $uri) { }", "2:4 invalid condition \"-q\""),
-        ("if ($nosuch) { }", "2:4 unknown \"nosuch\" variable"),
-        (
-            "root $document_root/x;",
-            "2:6 the $document_root variable cannot be used in the \"root\" directive",
-        ),
-        (
-            "alias /a;\nroot /b;",
-            "3:1 \"root\" directive is duplicate, \"alias\" directive was specified earlier",
-        ),
-        (
-            "proxy_redirect default;",
-            "2:16 \"proxy_redirect default\" should be placed after the \"proxy_pass\" directive",
-        ),
-        ("proxy_redirect foo;", "2:16 invalid parameter \"foo\""),
-        (
-            "proxy_redirect off;\nproxy_redirect / /x;",
-            "3:1 \"proxy_redirect\" directive is duplicate",
-        ),
-        ("proxy_cookie_domain foo;", "2:21 invalid parameter \"foo\""),
-        (
-            "proxy_cookie_flags a sekure;",
-            "2:22 invalid cookie flag \"sekure\"",
-        ),
-        ("proxy_bind foo;", "2:12 invalid address \"foo\""),
-        ("proxy_ignore_headers Foo;", "2:22 invalid value \"Foo\""),
-        (
-            "proxy_set_header \"X Y\" 1;",
-            "2:18 invalid header name \"X Y\"",
-        ),
-        ("add_header X y never;", "2:16 invalid parameter \"never\""),
-        (
-            "send_timeout 5 { }",
-            "2:16 directive \"send_timeout\" is not terminated by \";\"",
-        ),
-        (
-            "location /a/b;",
-            "2:1 directive \"location\" has no opening \"{\"",
-        ),
-        (
-            "location % /a/b { }",
-            "2:10 invalid location modifier \"%\"",
-        ),
-    ];
-    for (text, finding) in cases {
-        assert_eq!(findings(&location(text)), [finding], "{text}");
+    for (text, finding) in IN_A_LOCATION {
+        assert_eq!(findings(&location(text)), [*finding], "{text}");
     }
 }
 

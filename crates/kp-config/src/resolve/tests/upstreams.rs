@@ -10,77 +10,79 @@ fn group(text: &str) -> String {
     )
 }
 
+/// Lines of a group, and what is found.
+const BAD_LINES: &[(&str, &str)] = &[
+    (
+        "server 127.0.0.1 weight=0;",
+        "2:18 invalid parameter \"weight=0\"",
+    ),
+    (
+        "server 127.0.0.1 weight=-1;",
+        "2:18 invalid parameter \"weight=-1\"",
+    ),
+    (
+        "server 127.0.0.1 weight=a;",
+        "2:18 invalid parameter \"weight=a\"",
+    ),
+    (
+        "server 127.0.0.1 down max_fails=x;",
+        "2:23 invalid parameter \"max_fails=x\"",
+    ),
+    (
+        "server 127.0.0.1 fail_timeout=5x;",
+        "2:18 invalid parameter \"fail_timeout=5x\"",
+    ),
+    (
+        "server 127.0.0.1 max_conns=-1;",
+        "2:18 invalid parameter \"max_conns=-1\"",
+    ),
+    (
+        "server 127.0.0.1 bogus=1;",
+        "2:18 invalid parameter \"bogus=1\"",
+    ),
+    (
+        "server 127.0.0.1:0;",
+        "2:8 invalid port in upstream \"127.0.0.1:0\"",
+    ),
+    (
+        "server 127.0.0.1:70000;",
+        "2:8 invalid port in upstream \"127.0.0.1:70000\"",
+    ),
+    (
+        "server http://127.0.0.1;",
+        "2:8 invalid host in upstream \"http://127.0.0.1\"",
+    ),
+    (
+        "server 127.0.0.1/x;",
+        "2:8 invalid host in upstream \"127.0.0.1/x\"",
+    ),
+    ("server [::1;", "2:8 invalid host in upstream \"[::1\""),
+    (
+        "server unix:;",
+        "2:8 no path in the unix domain socket in upstream \"unix:\"",
+    ),
+    (
+        "server nosuch.invalid;",
+        "2:8 host not found in upstream \"nosuch.invalid\"",
+    ),
+    (
+        "server;",
+        "2:1 invalid number of arguments in \"server\" directive",
+    ),
+    (
+        "server 127.0.0.1 resolve;",
+        "2:18 the \"resolve\" parameter of \"server\" is not supported yet",
+    ),
+    (
+        "server nosuch.invalid resolve;",
+        "2:23 the \"resolve\" parameter of \"server\" is not supported yet",
+    ),
+];
+
 #[test]
 fn bad_server_lines() {
-    let cases = [
-        (
-            "server 127.0.0.1 weight=0;",
-            "2:18 invalid parameter \"weight=0\"",
-        ),
-        (
-            "server 127.0.0.1 weight=-1;",
-            "2:18 invalid parameter \"weight=-1\"",
-        ),
-        (
-            "server 127.0.0.1 weight=a;",
-            "2:18 invalid parameter \"weight=a\"",
-        ),
-        (
-            "server 127.0.0.1 down max_fails=x;",
-            "2:23 invalid parameter \"max_fails=x\"",
-        ),
-        (
-            "server 127.0.0.1 fail_timeout=5x;",
-            "2:18 invalid parameter \"fail_timeout=5x\"",
-        ),
-        (
-            "server 127.0.0.1 max_conns=-1;",
-            "2:18 invalid parameter \"max_conns=-1\"",
-        ),
-        (
-            "server 127.0.0.1 bogus=1;",
-            "2:18 invalid parameter \"bogus=1\"",
-        ),
-        (
-            "server 127.0.0.1:0;",
-            "2:8 invalid port in upstream \"127.0.0.1:0\"",
-        ),
-        (
-            "server 127.0.0.1:70000;",
-            "2:8 invalid port in upstream \"127.0.0.1:70000\"",
-        ),
-        (
-            "server http://127.0.0.1;",
-            "2:8 invalid host in upstream \"http://127.0.0.1\"",
-        ),
-        (
-            "server 127.0.0.1/x;",
-            "2:8 invalid host in upstream \"127.0.0.1/x\"",
-        ),
-        ("server [::1;", "2:8 invalid host in upstream \"[::1\""),
-        (
-            "server unix:;",
-            "2:8 no path in the unix domain socket in upstream \"unix:\"",
-        ),
-        (
-            "server nosuch.invalid;",
-            "2:8 host not found in upstream \"nosuch.invalid\"",
-        ),
-        (
-            "server;",
-            "2:1 invalid number of arguments in \"server\" directive",
-        ),
-        (
-            "server 127.0.0.1 resolve;",
-            "2:18 the \"resolve\" parameter of \"server\" is not supported yet",
-        ),
-        (
-            "server nosuch.invalid resolve;",
-            "2:23 the \"resolve\" parameter of \"server\" is not supported yet",
-        ),
-    ];
-    for (text, finding) in cases {
-        assert_eq!(findings(&group(text)), [finding], "{text}");
+    for (text, finding) in BAD_LINES {
+        assert_eq!(findings(&group(text)), [*finding], "{text}");
     }
 }
 
