@@ -1,0 +1,339 @@
+//! The format of every variable that a `return` cannot show.
+
+use crate::bed::Bed;
+use kp_config::template::{Builtin, Part, Template, Variable};
+use kp_proxy::exchange::Attempt;
+use kp_proxy::{Exchange, vars};
+
+fn bed() -> Bed {
+    Bed::new(
+        "server { listen LISTEN; server_name a.test; location / { proxy_pass http://UPSTREAM; } }",
+    )
+}
+
+fn exchange(bed: &Bed) -> Exchange {
+    bed.exchange(b"GET /u?a=1 HTTP/1.1\r\nHost: a.test\r\n\r\n")
+        .unwrap()
+}
+
+/// A variable's text; `None` where it has no value.
+fn text(bed: &Bed, exchange: &mut Exchange, variable: Variable) -> Option<String> {
+    let mut out = b"before ".to_vec();
+    let found = vars::variable(&variable, exchange, &bed.program, &bed.context(), &mut out);
+    let text = String::from_utf8_lossy(&out)
+        .strip_prefix("before ")
+        .unwrap()
+        .to_owned();
+    assert!(
+        found || text.is_empty(),
+        "{variable:?} wrote {text} without having a value"
+    );
+    found.then_some(text)
+}
+
+fn builtin(bed: &Bed, exchange: &mut Exchange, name: &str) -> Option<String> {
+    let builtin = Builtin::ALL
+        .iter()
+        .find(|(known, _)| *known == name)
+        .unwrap()
+        .1;
+    text(bed, exchange, Variable::Builtin(builtin))
+}
+
+#[test]
+fn every_fixed_variable() {
+    let bed = bed();
+    let mut exchange = exchange(&bed);
+    exchange.connection.serial = 42;
+    exchange.connection.requests = 3;
+    exchange.connection.accepted_ms = 1;
+    exchange.connection.pipelined = true;
+    exchange.record.started_ms = 877;
+    exchange.record.request_length = 55;
+    exchange.record.bytes_sent = 150;
+    exchange.record.head_bytes_sent = 100;
+    exchange.record.completed = true;
+    exchange.record.reason = Some("connect_refused");
+    exchange.response.status = 7;
+    exchange.request.body = Some(b"body".to_vec());
+    exchange.request.body_file = Some(b"/tmp/1".to_vec());
+    exchange.request.proxy_host = b"up:81".to_vec();
+    exchange.request.proxy_port = 81;
+    let version = env!("CARGO_PKG_VERSION");
+    let id = "07".repeat(16);
+    let prefix = bed.program_root();
+    let filename = format!("{prefix}/u");
+    let expected: &[(&str, Option<&str>)] = &[
+        ("args", Some("a=1")),
+        ("binary_remote_addr", Some("\x7f\0\0\x01")),
+        ("body_bytes_sent", Some("50")),
+        ("bytes_sent", Some("150")),
+        ("connection", Some("42")),
+        ("connection_requests", Some("3")),
+        ("connection_time", Some("0.999")),
+        ("content_length", None),
+        ("content_type", None),
+        ("document_root", Some(&prefix)),
+        ("document_uri", Some("/u")),
+        ("host", Some("a.test")),
+        ("hostname", Some("box")),
+        ("https", Some("")),
+        ("is_args", Some("?")),
+        ("is_request_port", Some("")),
+        ("kp_version", Some(version)),
+        ("limit_rate", Some("0")),
+        ("msec", Some("1700000000.000")),
+        ("nginx_version", Some("1.31.5")),
+        ("pid", Some("1")),
+        ("pipe", Some("p")),
+        ("proxy_add_x_forwarded_for", Some("127.0.0.1")),
+        ("proxy_host", Some("up:81")),
+        ("proxy_port", Some("81")),
+        ("query_string", Some("a=1")),
+        ("realpath_root", Some(&prefix)),
+        ("remote_addr", Some("127.0.0.1")),
+        ("remote_port", Some("999")),
+        ("remote_user", None),
+        ("request", Some("GET /u?a=1 HTTP/1.1")),
+        ("request_body", Some("body")),
+        ("request_body_file", Some("/tmp/1")),
+        ("request_completion", Some("OK")),
+        ("request_filename", Some(&filename)),
+        ("request_id", Some(&id)),
+        ("request_length", Some("55")),
+        ("request_method", Some("GET")),
+        ("request_port", Some("")),
+        ("request_time", Some("0.123")),
+        ("request_uri", Some("/u?a=1")),
+        ("scheme", Some("http")),
+        ("server_addr", Some("127.0.0.1")),
+        ("server_name", Some("a.test")),
+        ("server_port", Some("8080")),
+        ("server_protocol", Some("HTTP/1.1")),
+        ("status", Some("007")),
+        ("tcpinfo_rtt", Some("1")),
+        ("tcpinfo_rttvar", Some("2")),
+        ("tcpinfo_snd_cwnd", Some("3")),
+        ("tcpinfo_rcv_space", Some("4")),
+        ("time_iso8601", Some("2026-11-29T22:49:12+00:00")),
+        ("time_local", Some("29/Nov/2026:22:49:12 +0000")),
+        ("upstream_addr", None),
+        ("upstream_bytes_received", None),
+        ("upstream_bytes_sent", None),
+        ("upstream_connect_time", None),
+        ("upstream_header_time", None),
+        ("upstream_response_length", None),
+        ("upstream_response_time", None),
+        ("upstream_status", None),
+        ("kp_reason", Some("connect_refused")),
+        ("uri", Some("/u")),
+    ];
+    for (name, value) in expected {
+        assert_eq!(
+            builtin(&bed, &mut exchange, name).as_deref(),
+            *value,
+            "{name}"
+        );
+    }
+    let missing: Vec<&str> = Builtin::ALL
+        .iter()
+        .map(|(name, _)| *name)
+        .filter(|name| !expected.iter().any(|(known, _)| known == name))
+        .collect();
+    assert!(missing.is_empty(), "without a line here: {missing:?}");
+}
+
+#[test]
+fn what_is_not_there_has_no_value() {
+    let bed = bed();
+    let mut exchange = bed.exchange(b"GET /u HTTP/1.0\r\n\r\n").unwrap();
+    exchange.connection.remote = None;
+    for name in [
+        "args",
+        "proxy_host",
+        "proxy_port",
+        "request_body",
+        "request_body_file",
+        "kp_reason",
+    ] {
+        assert_eq!(builtin(&bed, &mut exchange, name), None, "{name}");
+    }
+    let empty_or_else = [
+        ("remote_addr", "unix:"),
+        ("remote_port", ""),
+        ("binary_remote_addr", "unix:"),
+        ("request_completion", ""),
+        ("is_args", ""),
+        ("pipe", "."),
+        ("status", "000"),
+        ("server_protocol", "HTTP/1.0"),
+    ];
+    for (name, value) in empty_or_else {
+        assert_eq!(
+            builtin(&bed, &mut exchange, name).as_deref(),
+            Some(value),
+            "{name}"
+        );
+    }
+}
+
+#[test]
+fn ip_version_6() {
+    let bed = bed();
+    let mut exchange = exchange(&bed);
+    exchange.connection.remote = Some("[2001:db8::1]:7".parse().unwrap());
+    assert_eq!(
+        builtin(&bed, &mut exchange, "remote_addr").as_deref(),
+        Some("2001:db8::1")
+    );
+    let mut out = Vec::new();
+    let binary = Variable::Builtin(Builtin::BinaryRemoteAddr);
+    assert!(vars::variable(
+        &binary,
+        &mut exchange,
+        &bed.program,
+        &bed.context(),
+        &mut out
+    ));
+    assert_eq!(out.len(), 16);
+}
+
+#[test]
+fn one_value_per_attempt() {
+    let bed = bed();
+    let mut exchange = exchange(&bed);
+    let attempt = |address: &str, status, after_redirect| Attempt {
+        address: address.into(),
+        status,
+        after_redirect,
+        ..Attempt::default()
+    };
+    exchange.attempts = vec![
+        Attempt {
+            response_ms: Some(5),
+            ..attempt("127.0.0.1:1", 502, false)
+        },
+        Attempt {
+            connect_ms: Some(0),
+            header_ms: Some(1_234),
+            response_ms: Some(61_000),
+            bytes_sent: 10,
+            bytes_received: 200,
+            response_length: 100,
+            ..attempt("unix:/s", 200, false)
+        },
+        attempt("group", 0, true),
+    ];
+    let expected = [
+        ("upstream_addr", "127.0.0.1:1, unix:/s : group"),
+        ("upstream_status", "502, 200 : -"),
+        ("upstream_connect_time", "-, 0.000 : -"),
+        ("upstream_header_time", "-, 1.234 : -"),
+        ("upstream_response_time", "0.005, 61.000 : -"),
+        ("upstream_bytes_sent", "0, 10 : 0"),
+        ("upstream_bytes_received", "0, 200 : 0"),
+        ("upstream_response_length", "0, 100 : 0"),
+    ];
+    for (name, value) in expected {
+        assert_eq!(
+            builtin(&bed, &mut exchange, name).as_deref(),
+            Some(value),
+            "{name}"
+        );
+    }
+}
+
+#[test]
+fn fields_of_the_answer() {
+    let bed = bed();
+    let mut exchange = exchange(&bed);
+    let named = |make: fn(String) -> Variable, name: &str| make(name.to_owned());
+    for make in [
+        Variable::UpstreamHttp,
+        Variable::UpstreamCookie,
+        Variable::SentHttp,
+        Variable::SentTrailer,
+    ] {
+        assert_eq!(text(&bed, &mut exchange, named(make, "x")), None);
+    }
+    let mut head = kp_http::ResponseHead::default();
+    let mut input = b"HTTP/1.1 200 OK\r\nX-A: 1\r\nSet-Cookie: s=1; Path=/\r\nSet-Cookie: T = 2\r\nx-a: 2\r\n\r\n".to_vec();
+    let limits = kp_http::HeadLimits::default();
+    assert!(
+        kp_http::HeadReader::default()
+            .response(&mut input, &mut head, kp_http::Method::Get, &limits)
+            .unwrap()
+    );
+    exchange.response.upstream = Some(head);
+    exchange.response.upstream_trailers = b"X-Sum: 9\r\n".to_vec();
+    exchange.response.sent_head = b"HTTP/1.1 200 OK\r\nContent-Type: a/b\r\n\r\n".to_vec();
+    exchange.response.sent_trailers = b"X-T: 1\r\n\r\n".to_vec();
+    let mut check = |variable: Variable, value: Option<&str>| {
+        assert_eq!(
+            text(&bed, &mut exchange, variable.clone()).as_deref(),
+            value,
+            "{variable:?}"
+        );
+    };
+    check(named(Variable::UpstreamHttp, "x_a"), Some("1, 2"));
+    check(named(Variable::UpstreamCookie, "s"), Some("1"));
+    check(named(Variable::UpstreamCookie, "t"), Some("2"));
+    check(named(Variable::UpstreamCookie, "path"), None);
+    check(named(Variable::UpstreamTrailer, "x_sum"), Some("9"));
+    check(named(Variable::SentHttp, "content_type"), Some("a/b"));
+    check(named(Variable::SentTrailer, "x_t"), Some("1"));
+}
+
+#[test]
+fn an_id_is_made_once_per_request() {
+    let bed = bed();
+    let mut exchange = exchange(&bed);
+    exchange.request.id = Some(*b"0123456789abcdef");
+    assert_eq!(
+        builtin(&bed, &mut exchange, "request_id").as_deref(),
+        Some("30313233343536373839616263646566")
+    );
+    exchange.request.id = None;
+    builtin(&bed, &mut exchange, "request_id");
+    assert_eq!(exchange.request.id, Some([7; 16]));
+}
+
+#[test]
+fn templates_append() {
+    let bed = bed();
+    let mut exchange = exchange(&bed);
+    let template = Template {
+        parts: vec![
+            Part::Literal("http://".into()),
+            Part::Variable(Variable::Builtin(Builtin::Host)),
+            Part::Capture(3),
+            Part::Variable(Variable::Builtin(Builtin::ContentType)),
+            Part::Literal("/".into()),
+        ],
+    };
+    let mut out = b"x ".to_vec();
+    vars::evaluate(
+        &template,
+        &mut exchange,
+        &bed.program,
+        &bed.context(),
+        &mut out,
+    );
+    assert_eq!(out, b"x http://a.test/");
+}
+
+#[test]
+fn what_nothing_reads_is_not_kept() {
+    let quiet = bed();
+    assert_eq!(quiet.program.uses(), kp_proxy::Uses::default());
+    let mut exchange = quiet
+        .exchange(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+        .unwrap();
+    quiet.settle(&mut exchange);
+    assert!(exchange.request.captures.subject.is_empty());
+    let curious = Bed::new(
+        r#"log_format x "$sent_http_a $sent_trailer_b $upstream_trailer_c $request_body"; server { listen LISTEN; }"#,
+    );
+    let uses = curious.program.uses();
+    assert!(uses.sent_head && uses.sent_trailers && uses.upstream_trailers && uses.request_body);
+}
