@@ -45,7 +45,9 @@ impl Worker {
 
     /// Visits an exchange that is lent out, beginning with an input if there is one.
     pub(crate) fn drive_from(&mut self, mut active: Box<Active>, first: Option<Input>) {
+        crate::panic_note::serving(active.exchange.connection.serial);
         let visit = self.visit(&mut active, first);
+        crate::panic_note::serving(0);
         match visit {
             Visit::Park => {
                 self.park(&mut active);

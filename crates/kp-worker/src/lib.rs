@@ -17,6 +17,7 @@ mod listeners;
 mod logs;
 mod output;
 mod own;
+mod panic_note;
 mod reactor;
 mod relay;
 mod slots;
@@ -56,6 +57,7 @@ pub fn prepare(config: Config) -> Result<Prepared, Vec<Diagnostic>> {
 /// Called in the forked child after it dropped its privileges, or in the only process with `master_process off`. Signals
 /// are expected to be blocked.
 pub fn run(heritage: Heritage) -> u8 {
+    panic_note::install();
     let channel = heritage
         .channel
         .as_ref()

@@ -7,7 +7,8 @@ use crate::active::{Active, Collected, NEVER, READ_MAX, READ_MIN, RequestStage, 
 use crate::drive::Turn;
 use crate::reactor::Worker;
 use crate::transport::{Received, Sent};
-use kp_http::{Framing, encode};
+use kp_http::Framing;
+use kp_http::encode::{self, ChunkHead};
 use kp_proxy::Input;
 use kp_proxy::{Cause, Failure, Phase};
 use kp_shm::Counter;
@@ -87,13 +88,11 @@ impl<'a> Stretches<'a> {
         chunk_head: Option<&'a [u8]>,
         last: &'a [u8],
     ) -> Self {
-        if let Some(head) = chunk_head.filter(|_| found.bytes > 0) {
-            self.add(head);
-        }
+        self.add(chunk_head.unwrap_or_default());
         for range in found.ranges() {
             self.add(input.get(range.clone()).unwrap_or_default());
         }
-        if chunk_head.is_some() && found.bytes > 0 {
+        if chunk_head.is_some() {
             self.add(b"\r\n");
         }
         self.add(last);
@@ -243,14 +242,14 @@ impl Worker {
     /// Sends body bytes on, framed for the upstream.
     fn forward_body(&mut self, active: &mut Active, found: &Pieces, input: &[u8]) -> Option<Input> {
         let chunked = active.request.out == Framing::Chunked;
-        let head = encode::chunk_head(found.bytes as u64);
+        let head = (chunked && found.bytes > 0).then(|| encode::chunk_head(found.bytes as u64));
         let last: &[u8] = if chunked && found.done {
             encode::LAST_CHUNK
         } else {
             b""
         };
         let stretches =
-            Stretches::new().frame(found, input, chunked.then_some(head.as_bytes()), last);
+            Stretches::new().frame(found, input, head.as_ref().map(ChunkHead::as_bytes), last);
         active.exchange.machine.body_touched();
         self.push_upstream(active, stretches.list());
         None
@@ -298,8 +297,8 @@ impl Worker {
             Collected::None => active.request.stage = RequestStage::Done,
             Collected::Memory(body) => {
                 let chunked = active.request.out == Framing::Chunked;
-                let head = encode::chunk_head(body.len() as u64);
                 if chunked && !body.is_empty() {
+                    let head = encode::chunk_head(body.len() as u64);
                     self.push_upstream(
                         active,
                         &[head.as_bytes(), &body, b"\r\n", encode::LAST_CHUNK],
@@ -502,9 +501,9 @@ impl Worker {
                 attempt.response_length += found.bytes as u64;
             }
             let chunked = active.response.out == Framing::Chunked;
-            let head = encode::chunk_head(found.bytes as u64);
+            let head = (chunked && found.bytes > 0).then(|| encode::chunk_head(found.bytes as u64));
             let stretches =
-                Stretches::new().frame(&found, rest, chunked.then_some(head.as_bytes()), b"");
+                Stretches::new().frame(&found, rest, head.as_ref().map(ChunkHead::as_bytes), b"");
             if found.done {
                 // The end of the body leaves with its last bytes.
                 self.append_client(active, stretches.list());
