@@ -12,10 +12,8 @@ const INTRODUCTION: &str = "\
 
 This page is written from the table of directives in `crates/kp-config/src/directives.rs`; a test keeps it current.
 
-A file that ends in `.yaml` or `.yml` is YAML, any other is nginx's syntax. Both say the same things with the same names:
-a key is a directive, its value is the directive's arguments in nginx's order, a mapping is its block. For a directive that
-may be repeated a list means repetitions, otherwise it means arguments. Where a block has arguments in front of the brace
-(`location`, `upstream`, `map`, `if`), they are the keys of the mapping. `on` and `true`, `off` and `false` are equal.
+It uses nginx's syntax. [YAML](yaml.md) says the same with the same names: a key is a directive, its value is the
+directive's arguments in nginx's order, a mapping is its block.
 
 - A **size** is a number of bytes, or a number with `k`, `m` or `g`.
 - A **time** is a number of seconds, or numbers with `ms`, `s`, `m`, `h`, `d`, `w`, `M` (30 days) or `y` from the largest to

@@ -12,7 +12,7 @@ use crate::template::{Pattern, Template};
 use std::time::Duration;
 
 /// Fields of an answer that do not reach the client unless `proxy_pass_header` says so.
-const HIDDEN: [&str; 9] = [
+const HIDDEN: [&str; 8] = [
     "date",
     "server",
     "x-pad",
@@ -21,7 +21,6 @@ const HIDDEN: [&str; 9] = [
     "x-accel-limit-rate",
     "x-accel-buffering",
     "x-accel-charset",
-    "x-accel-modified",
 ];
 
 impl Builder<'_, '_> {

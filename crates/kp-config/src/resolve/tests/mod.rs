@@ -17,6 +17,7 @@ mod properties;
 mod proxy_pass;
 mod settings;
 mod upstreams;
+mod yaml;
 
 use super::*;
 use crate::diagnostic::Severity;
@@ -52,6 +53,10 @@ fn findings(text: &str) -> Vec<String> {
         errors,
         "a configuration exactly without errors: {text}"
     );
+    listed(&diagnostics)
+}
+
+fn listed(diagnostics: &[Diagnostic]) -> Vec<String> {
     diagnostics
         .iter()
         .map(|finding| {

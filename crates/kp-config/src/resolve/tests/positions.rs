@@ -3,7 +3,7 @@
 use super::*;
 
 /// Lines of a location, and what is found.
-const IN_A_LOCATION: &[(&str, &str)] = &[
+pub(super) const IN_A_LOCATION: &[(&str, &str)] = &[
     (
         "tcp_nodelay maybe;",
         "2:13 invalid value \"maybe\" in \"tcp_nodelay\" directive, it must be \"on\" or \"off\"",
@@ -248,19 +248,4 @@ fn advice() {
     for (text, wanted) in cases {
         assert_eq!(hint(&text), wanted, "{text}");
     }
-}
-
-#[test]
-fn both_front_ends_point_at_the_word() {
-    let reading = testing::yaml(
-        "http:\n  server:\n    listen: 8080\n    location:\n      /:\n        send_timeout: 1h1h\n",
-    );
-    assert_eq!(reading.diagnostics, []);
-    let (_, diagnostics) = resolve(&reading.directives, &environment());
-    let [finding] = diagnostics.as_slice() else {
-        panic!("one finding: {diagnostics:?}")
-    };
-    let span = finding.span.unwrap();
-    assert_eq!((span.line, span.column), (6, 23));
-    assert_eq!(finding.message, "\"send_timeout\" directive invalid value");
 }

@@ -11,7 +11,7 @@ fn group(text: &str) -> String {
 }
 
 /// Lines of a group, and what is found.
-const BAD_LINES: &[(&str, &str)] = &[
+pub(super) const BAD_LINES: &[(&str, &str)] = &[
     (
         "server 127.0.0.1 weight=0;",
         "2:18 invalid parameter \"weight=0\"",
