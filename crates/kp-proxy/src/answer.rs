@@ -10,7 +10,7 @@ use crate::failure::{After, Cause};
 use crate::heads::server_text;
 use crate::program::Program;
 use crate::{Answer, Context, Exchange, Failure, vars, wire_status};
-use kp_config::model::{Location, ServerTokens};
+use kp_config::model::{Handler, Location, ServerTokens};
 use kp_http::{Framing, Known, encode};
 
 /// A whole answer is in the buffer.
@@ -65,8 +65,19 @@ pub fn answer(
     context: &Context<'_>,
     keep: bool,
 ) -> Answered {
-    write(out, answer, b"", exchange, program, context, keep)
+    let location = &context.config.http.locations[exchange.location.index()];
+    // RFC 9110 §15.5.6: a 405 says what is allowed, which kp knows of files.
+    let is_file = matches!(location.handler, Handler::Static) && answer.body.is_none();
+    let fields = if is_file && answer.status == 405 {
+        ALLOW_FILE
+    } else {
+        b""
+    };
+    write(out, answer, fields, exchange, program, context, keep)
 }
+
+/// What may be done with a file.
+pub(crate) const ALLOW_FILE: &[u8] = b"Allow: GET, HEAD\r\n";
 
 /// See [`answer`]; `fields` are lines that belong to this answer alone.
 pub(crate) fn write(

@@ -495,7 +495,10 @@ impl Failure {
             _ => {}
         }
         if !detail.is_empty() {
-            out.push_str(": ");
+            out.push_str(match self.cause {
+                Cause::UnknownHost => " ",
+                _ => ": ",
+            });
             out.push_str(detail);
         }
     }
@@ -543,7 +546,7 @@ impl Failure {
             Cause::UpstreamStatus(_) => "upstream answered with status",
             Cause::BodyInvalid => "upstream sent invalid chunked response",
             Cause::BadTarget => "invalid URL",
-            Cause::UnknownHost => "no resolver defined to resolve upstream name",
+            Cause::UnknownHost => "no resolver defined to resolve",
             Cause::RedirectCycle => "rewrite or internal redirection cycle",
             Cause::Overload => "worker connections or buffers are not enough",
             Cause::Internal => "request could not be processed",
@@ -602,6 +605,7 @@ fn write_errno(errno: i32, out: &mut String) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use kp_http::{HeadLimits, HeadReader, Method};
     use std::collections::BTreeSet;
 
     /// One of each, with the phase it usually comes in.
@@ -879,6 +883,10 @@ mod tests {
                 "recv() failed (104: Connection reset by peer) while reading response header from upstream",
             ),
             (
+                text(Phase::Connect, Cause::UnknownHost, "other.test"),
+                "no resolver defined to resolve other.test while connecting to upstream",
+            ),
+            (
                 text(Phase::Connect, Cause::NoLivePeer, ""),
                 "no live upstreams while connecting to upstream",
             ),
@@ -910,6 +918,68 @@ mod tests {
         for (got, expected) in cases {
             assert_eq!(got, expected);
         }
+    }
+
+    /// What a parser says about a head becomes the sentence, and the status follows the parser's.
+    #[test]
+    fn refused_heads() {
+        let limits = HeadLimits {
+            line_max: 64,
+            ..HeadLimits::default()
+        };
+        let request = |bytes: &[u8]| {
+            let mut head = kp_http::RequestHead::default();
+            let error = HeadReader::default()
+                .request(&mut bytes.to_vec(), &mut head, &limits)
+                .expect_err("refused");
+            let failure = Failure::request_head(&error);
+            assert_eq!(failure.status(), error.status());
+            text(failure.phase, failure.cause, &error.to_string())
+        };
+        assert_eq!(
+            request(b"GET / HTTP/1.1\r\nBogus\r\n\r\n"),
+            "client sent header line without a colon: \"Bogus\" while reading client request headers"
+        );
+        assert_eq!(
+            request(b"\x16\x03\x01"),
+            "client sent invalid method while reading client request line"
+        );
+        assert_eq!(
+            request(b"GET / HTTP/3.0\r\n\r\n"),
+            "client sent unsupported HTTP version while reading client request line"
+        );
+        let long = format!("GET /{} HTTP/1.1\r\n\r\n", "x".repeat(100));
+        assert_eq!(
+            request(long.as_bytes()),
+            "client sent too long URI while reading client request line"
+        );
+        let response = |bytes: &[u8]| {
+            let mut head = kp_http::ResponseHead::default();
+            let read = HeadReader::default().response(
+                &mut bytes.to_vec(),
+                &mut head,
+                Method::Get,
+                &limits,
+            );
+            let error = read.expect_err("refused");
+            let failure = Failure::response_head(&error);
+            (
+                failure.cause,
+                text(failure.phase, failure.cause, &error.to_string()),
+            )
+        };
+        let (cause, said) = response(b"HTTP/1.1 200 OK\r\nContent-Length: 2x\r\n\r\n");
+        assert_eq!(cause, Cause::UpstreamInvalidHead);
+        assert!(
+            said.starts_with("upstream sent invalid \"Content-Length\" header"),
+            "{said}"
+        );
+        assert!(
+            said.ends_with(" while reading response header from upstream"),
+            "{said}"
+        );
+        let long = format!("HTTP/1.1 200 OK\r\nX: {}\r\n\r\n", "x".repeat(100));
+        assert_eq!(response(long.as_bytes()).0, Cause::UpstreamHeadTooLarge);
     }
 
     #[test]

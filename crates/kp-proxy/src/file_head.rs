@@ -4,7 +4,7 @@
 //! follow. nginx's choices: `If-Modified-Since` must name the exact time, one range is served as 206, a list of ranges
 //! is answered with the whole file (which RFC 9110 §14.2 allows). Opens and reads nothing.
 
-use crate::answer::{self, Answered, has_content_type, write_content_type};
+use crate::answer::{self, ALLOW_FILE, Answered, has_content_type, write_content_type};
 use crate::client_head::{ClientHead, can_chunk, expects_trailers, is_head};
 use crate::program::Program;
 use crate::{Answer, Context, Exchange};
@@ -49,7 +49,7 @@ pub fn file_head(
 ) -> FileReply {
     let request = &exchange.request;
     if request.method.is_none() && !matches!(request.head.method, Method::Get | Method::Head) {
-        return refuse(out, 405, ALLOW, exchange, program, context, keep);
+        return refuse(out, 405, ALLOW_FILE, exchange, program, context, keep);
     }
     let etag = Etag::new(file);
     let forced = request.forced_status;
@@ -109,9 +109,6 @@ pub fn directory_redirect(exchange: &Exchange) -> Answer {
     }
     Answer::redirect(301, location)
 }
-
-/// RFC 9110 §15.5.6: a 405 says what is allowed.
-const ALLOW: &[u8] = b"Allow: GET, HEAD\r\n";
 
 fn refuse(
     out: &mut Vec<u8>,

@@ -23,6 +23,20 @@ pub(crate) const NAMES: [&str; 7] = [
     "X-Request-Id",
 ];
 
+/// Whether a field's name would be read as one of these by an application that makes no difference between a hyphen and
+/// other marks, as CGI-like interfaces do. Names with such marks only come through where the configuration says so.
+pub(crate) fn is_alias(name: &[u8]) -> bool {
+    name.iter()
+        .any(|&byte| !byte.is_ascii_alphanumeric() && byte != b'-')
+        && NAMES.iter().any(|own| {
+            own.len() == name.len()
+                && own.bytes().zip(name).all(|(own, &byte)| {
+                    own.eq_ignore_ascii_case(&byte)
+                        || (own == b'-' && !byte.is_ascii_alphanumeric())
+                })
+        })
+}
+
 /// Whether the request carries this group's own `Via` token, so that passing it on would never end (508, RFC 5842 §7.2).
 pub fn is_loop(exchange: &Exchange, context: &Context<'_>) -> bool {
     let location = &context.config.http.locations[exchange.location.index()];
@@ -228,6 +242,21 @@ fn names_group(value: &[u8], group: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn aliases() {
+        for name in ["X_Forwarded_For", "x-forwarded_proto", "X.Request.Id"] {
+            assert!(is_alias(name.as_bytes()), "{name}");
+        }
+        for name in [
+            "X-Forwarded-For",
+            "X_Forwarded_Fox",
+            "X_Forwarded_Forx",
+            "Via",
+        ] {
+            assert!(!is_alias(name.as_bytes()), "{name}");
+        }
+    }
 
     #[test]
     fn own_token_in_via() {

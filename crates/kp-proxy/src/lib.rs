@@ -50,7 +50,8 @@ pub use program::{Program, Uses};
 pub use redirect::{internal_redirect, named_location, wire_status};
 pub use request_head::{BodyPlan, Outgoing, request_head};
 pub use response_head::{
-    CONTINUE, Directives, Reply, carry_fields, directives, interim_head, response_head,
+    CONTINUE, Directives, Reply, accel_target, carry_fields, directives, interim_head,
+    response_head,
 };
 pub use route::{BadRequest, begin};
 pub use script::is_true;

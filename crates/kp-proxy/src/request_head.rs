@@ -10,7 +10,7 @@ use crate::heads::LocationHeads;
 use crate::program::Program;
 use crate::target::write_target;
 use crate::{Context, Exchange, forwarding, vars};
-use kp_config::model::{Proxy, ProxyHttpVersion};
+use kp_config::model::{Forwarding, Proxy, ProxyHttpVersion};
 use kp_config::template::Template;
 use kp_http::{Known, Method, Version};
 
@@ -60,7 +60,7 @@ pub fn request_head(
     let upgrade = write_connection(out, exchange, proxy, heads, plan);
     forwarding::write(out, exchange, program, context, heads, proxy.forwarding);
     if proxy.pass_request_headers {
-        write_client_fields(out, exchange, heads);
+        write_client_fields(out, exchange, heads, proxy.forwarding == Forwarding::Edge);
     }
     out.extend_from_slice(b"\r\n");
     Outgoing {
@@ -274,11 +274,19 @@ fn write_protocols(out: &mut Vec<u8>, asked: &[u8], allowed: &[String]) -> bool 
     true
 }
 
-fn write_client_fields(out: &mut Vec<u8>, exchange: &Exchange, heads: &LocationHeads) {
+fn write_client_fields(
+    out: &mut Vec<u8>,
+    exchange: &Exchange,
+    heads: &LocationHeads,
+    without_aliases: bool,
+) {
     let head = &exchange.request.head;
     for field in head.fields() {
         let name = head.name(field);
         if field.is_hop() || heads.held_back.contains(field.known(), name) {
+            continue;
+        }
+        if without_aliases && field.known() == Known::Other && forwarding::is_alias(name) {
             continue;
         }
         out.extend_from_slice(name);

@@ -8,6 +8,7 @@ use crate::client_head::{self, ClientHead, can_chunk, expects_trailers, holds, i
 use crate::heads::Seen;
 use crate::program::Program;
 use crate::{Context, Exchange, proxy_cookie, proxy_redirect};
+use kp_http::target::{Unescape, unescape_uri};
 use kp_http::{Field, Framing, Known, ResponseHead, Version, encode};
 
 /// What the head that was written means for the body and the connection.
@@ -70,6 +71,21 @@ pub fn carry_challenges(exchange: &mut Exchange) {
     {
         encode::field(&mut response.carried, head.name(field), head.value(field));
     }
+}
+
+/// Takes the URI of an `X-Accel-Redirect` apart: the decoded path and the arguments. `None`: it leads outside (`..`), or is
+/// no URI (nginx: 404).
+pub fn accel_target(uri: &[u8]) -> Option<(Vec<u8>, &[u8])> {
+    let end = memchr::memchr(b'?', uri).unwrap_or(uri.len());
+    let (path, args) = uri.split_at(end);
+    let mut decoded = Vec::with_capacity(path.len());
+    unescape_uri(&mut decoded, path, Unescape::All);
+    let is_safe = !decoded.is_empty()
+        && !decoded.contains(&0)
+        && !decoded
+            .split(|&byte| byte == b'/')
+            .any(|segment| segment == b"..");
+    is_safe.then(|| (decoded, args.get(1..).unwrap_or_default()))
 }
 
 /// Keeps the fields that survive an `X-Accel-Redirect`; they join the head of whatever answers in the end. To be called
@@ -456,4 +472,42 @@ fn push_sendable(out: &mut Vec<u8>, value: &[u8]) {
             *byte
         }
     }));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn targets_of_an_accel_redirect() {
+        let taken = |uri: &str| {
+            let (path, args) = accel_target(uri.as_bytes())?;
+            Some((
+                String::from_utf8(path).expect("text"),
+                String::from_utf8(args.to_vec()).expect("text"),
+            ))
+        };
+        assert_eq!(
+            taken("/in/a%20b?x=%20"),
+            Some(("/in/a b".into(), "x=%20".into()))
+        );
+        assert_eq!(
+            taken("/a..b/..c/.d"),
+            Some(("/a..b/..c/.d".into(), String::new()))
+        );
+        assert_eq!(taken("/a?../b"), Some(("/a".into(), "../b".into())));
+        for uri in [
+            "",
+            "?x",
+            "..",
+            "../a",
+            "/a/../b",
+            "/a/..",
+            "/a/%2e%2e/b",
+            "/a%2f..%2fb",
+            "/a%00b",
+        ] {
+            assert_eq!(taken(uri), None, "{uri}");
+        }
+    }
 }

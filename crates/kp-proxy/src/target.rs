@@ -55,7 +55,11 @@ pub fn resolve_target(
                     Ok(target)
                 }
                 Err(cause) => {
-                    exchange.request.proxy_host = text;
+                    let host = match (cause, split(&text)) {
+                        (Cause::UnknownHost, Ok(parts)) => parts.host.to_vec(),
+                        _ => text,
+                    };
+                    exchange.request.proxy_host = host;
                     Err(Failure::new(Phase::Connect, cause))
                 }
             }

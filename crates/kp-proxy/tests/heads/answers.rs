@@ -176,6 +176,31 @@ fn some_statuses_close() {
     assert!(answered(&world, &get("/", "")).1.keep);
 }
 
+/// RFC 9110 §15.5.6, as far as kp knows what is allowed.
+#[test]
+fn a_refused_method_on_a_file() {
+    let allows = |server: &str| {
+        let world = World::new(server);
+        let mut exchange = world.taken(&get("/", ""));
+        world.program().route(&mut exchange, &world.context());
+        let mut out = Vec::new();
+        let what = Answer::status(405);
+        answer(
+            &mut out,
+            &what,
+            &mut exchange,
+            world.program(),
+            &world.context(),
+            true,
+        );
+        String::from_utf8(out)
+            .expect("text")
+            .contains("\r\nAllow: GET, HEAD\r\n")
+    };
+    assert!(allows("root /srv;"));
+    assert!(!allows("location / { proxy_pass http://u; }"));
+}
+
 #[test]
 fn added_headers_and_trailers_on_answers() {
     let world = World::new(

@@ -123,7 +123,7 @@ fn variables_in_proxy_pass_name_groups_or_addresses() {
         (failed.phase, failed.cause),
         (Phase::Connect, Cause::UnknownHost)
     );
-    assert_eq!(named, "http://other.test");
+    assert_eq!(named, "other.test");
     assert_eq!(resolve("").0.expect_err("no host").cause, Cause::BadTarget);
     assert_eq!(
         resolve("a:b").0.expect_err("no port").cause,
@@ -406,6 +406,26 @@ fn forwarding_edge_believes_nothing() {
          Forwarded: for=192.0.2.7;host=\"Foo.Test:99\";proto=http\r\nVia: 1.1 kp-0123456789abcdef\r\n\
          X-Request-Id: abababababababababababababababab\r\nX-Other: 1\r\n\r\n"
     );
+}
+
+/// Some applications read `X_Forwarded_For` and `X-Forwarded-For` as one and the same.
+#[test]
+fn forwarding_edge_believes_no_alias_either() {
+    let request = get(
+        "/",
+        "X_Forwarded_For: 6.6.6.6\r\nX-Forwarded_Proto: https\r\nX_Other: 1\r\n",
+    );
+    let sent = |mode: &str| {
+        let world = World::new(&format!(
+            "underscores_in_headers on; proxy_forwarding {mode}; location / {{ proxy_pass http://u; }}"
+        ));
+        world.sent(&request)
+    };
+    assert!(
+        sent("edge")
+            .ends_with("X-Request-Id: abababababababababababababababab\r\nX_Other: 1\r\n\r\n")
+    );
+    assert!(sent("off").contains("X_Forwarded_For: 6.6.6.6\r\n"));
 }
 
 #[test]

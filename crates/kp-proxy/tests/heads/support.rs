@@ -109,12 +109,13 @@ impl World {
     pub(crate) fn taken(&self, request: &[u8]) -> Exchange {
         let mut exchange = Exchange::default();
         let mut input = request.to_vec();
+        let early = &self.config.http.servers[0].early;
+        let limits = HeadLimits {
+            underscores: early.underscores_in_headers,
+            ..HeadLimits::default()
+        };
         let complete = HeadReader::default()
-            .request(
-                &mut input,
-                &mut exchange.request.head,
-                &HeadLimits::default(),
-            )
+            .request(&mut input, &mut exchange.request.head, &limits)
             .expect("a head");
         assert!(complete, "a whole head");
         exchange.connection.remote = Some(SocketAddr::from(([192, 0, 2, 7], 4711)));
