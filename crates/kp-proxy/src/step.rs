@@ -352,19 +352,14 @@ impl Exchange {
         let moved = if uri.first() == Some(&b'@') {
             named_location(self, context, uri)
         } else {
-            let at = uri.iter().position(|byte| *byte == b'?');
-            let (path, args) = at.map_or((uri, &[][..]), |at| {
-                (
-                    uri.get(..at).unwrap_or_default(),
-                    uri.get(at + 1..).unwrap_or_default(),
-                )
-            });
-            let mut decoded = Vec::new();
-            kp_http::target::unescape_uri(&mut decoded, path, kp_http::target::Unescape::All);
+            let Some((path, args)) = response_head::accel_target(uri) else {
+                // As nginx: a URI that leads outside is one that is not there.
+                return self.answer(Answer::status(404), program, context);
+            };
             if self.request.head.method != Method::Head {
                 self.request.method = Some("GET");
             }
-            internal_redirect(self, context, &decoded, args)
+            internal_redirect(self, context, &path, args)
         };
         self.after_redirect(moved, program, context)
     }

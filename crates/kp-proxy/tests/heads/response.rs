@@ -2,6 +2,7 @@
 
 use crate::support::{OWN, World, get, parsed};
 use kp_http::{Framing, Method};
+use kp_proxy::io::{Action, Input};
 use kp_proxy::{Directives, Reply, carry_fields, directives, interim_head, last_chunk};
 
 const KEPT: &str = "Connection: keep-alive\r\n";
@@ -648,4 +649,42 @@ fn fields_that_survive_an_accel_redirect() {
         "HTTP/1.1 200 OK\r\n{OWN}Content-Length: 0\r\n{KEPT}X-New: 1\r\nSet-Cookie: a=1\r\nContent-Disposition: x\r\n\r\n"
     );
     assert_eq!(head, expected);
+}
+
+/// The machine follows it, but not out of the server.
+#[test]
+fn accel_redirects_are_followed() {
+    let world = World::new(
+        "location / { proxy_pass http://u; } location /in/ { internal; return 200 $request_method$uri?$args; } \
+         location @named { return 201 $uri; }",
+    );
+    let followed = |uri: &str| {
+        let mut exchange = world.fresh(b"POST /x HTTP/1.1\r\nHost: t\r\n\r\n");
+        let context = world.context();
+        let action = exchange.handle(Input::Head, world.program(), &context);
+        assert!(matches!(action, Action::Acquire), "{action:?}");
+        let action = exchange.handle(
+            Input::Connected { reused: false },
+            world.program(),
+            &context,
+        );
+        assert!(matches!(action, Action::SendHead), "{action:?}");
+        let response =
+            format!("HTTP/1.1 200 OK\r\nX-Accel-Redirect: {uri}\r\nContent-Length: 0\r\n\r\n");
+        world.upstream(&mut exchange, response.as_bytes());
+        match exchange.handle(Input::ResponseHead, world.program(), &context) {
+            Action::Respond(answer) => {
+                let body = answer.body.unwrap_or_default();
+                (answer.status, String::from_utf8(body).expect("text"))
+            }
+            action => panic!("{action:?}"),
+        }
+    };
+    assert_eq!(
+        followed("/in/a%20b?c=%20"),
+        (200, "GET/in/a b?c=%20".into())
+    );
+    assert_eq!(followed("@named"), (201, "/x".into()));
+    assert_eq!(followed("/in/../../etc/passwd"), (404, String::new()));
+    assert_eq!(followed("/in/%2e%2e/x"), (404, String::new()));
 }

@@ -107,6 +107,13 @@ impl World {
 
     /// A request, parsed and taken in, not routed.
     pub(crate) fn taken(&self, request: &[u8]) -> Exchange {
+        let mut exchange = self.fresh(request);
+        begin(&mut exchange, &self.program, &self.context()).expect("begins");
+        exchange
+    }
+
+    /// A request, parsed.
+    pub(crate) fn fresh(&self, request: &[u8]) -> Exchange {
         let mut exchange = Exchange::default();
         let mut input = request.to_vec();
         let early = &self.config.http.servers[0].early;
@@ -120,7 +127,6 @@ impl World {
         assert!(complete, "a whole head");
         exchange.connection.remote = Some(SocketAddr::from(([192, 0, 2, 7], 4711)));
         exchange.connection.requests = 1;
-        begin(&mut exchange, &self.program, &self.context()).expect("begins");
         exchange
     }
 
