@@ -264,11 +264,6 @@ pub fn id() -> i32 {
     nix::unistd::getpid().as_raw()
 }
 
-/// The parent's process id.
-pub fn parent_id() -> i32 {
-    nix::unistd::getppid().as_raw()
-}
-
 /// The open-file limit now in force.
 pub fn open_files_limit() -> io::Result<u64> {
     getrlimit(Resource::RLIMIT_NOFILE)

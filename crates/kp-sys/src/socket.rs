@@ -13,7 +13,7 @@ use nix::sys::socket::{
 };
 use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, TcpKeepalive, Type};
 use std::io::{self, IoSlice, IoSliceMut};
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::path::Path;
 use std::time::Duration;
@@ -320,15 +320,6 @@ pub fn is_listening(socket: &impl AsFd) -> io::Result<bool> {
     SockRef::from(socket).is_listener()
 }
 
-/// Whether an address is of the machine's own (a bound port 0 tells; nothing is left behind).
-pub fn is_local(address: IpAddr) -> bool {
-    let probe = || {
-        let address = SocketAddr::new(address, 0);
-        Socket::new(Domain::for_address(address), Type::DGRAM, None)?.bind(&address.into())
-    };
-    probe().is_ok()
-}
-
 /// What `$tcpinfo_*` shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TcpInfo {
@@ -433,7 +424,7 @@ pub fn recv_fds(channel: &impl AsFd) -> io::Result<Option<(Vec<u8>, Vec<OwnedFd>
 mod tests {
     use super::*;
     use crate::poll::readable;
-    use std::net::{TcpListener, TcpStream};
+    use std::net::{IpAddr, TcpListener, TcpStream};
 
     const ANY: SocketAddr = SocketAddr::new(IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0);
 

@@ -87,7 +87,7 @@ fn checked(options: &Options, reload: Option<()>) -> Result<(Place, Checked), Ex
         .check()
         .map_err(|refused| refuse(&refused.rendered()))?;
     let config = &checked.prepared.config;
-    logs::open(config).map_err(|text| refuse(&format!("kp: [emerg] {text}\n")))?;
+    logs::open(&config.log_files).map_err(|text| refuse(&format!("kp: [emerg] {text}\n")))?;
     let held = reload
         .and_then(|()| State::read(&State::path(&config.main.pid)))
         .map(|state| state.addresses);

@@ -11,22 +11,22 @@ use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Opens every log file of a configuration, in its order.
-pub(crate) fn open(config: &Config) -> Result<Vec<File>, String> {
-    config.log_files.iter().map(|path| open_one(path)).collect()
+pub(crate) fn open(paths: &[PathBuf]) -> Result<Vec<File>, String> {
+    paths.iter().map(|path| open_one(path)).collect()
 }
 
 /// Opens them again after somebody moved them away (USR1). One that cannot be opened keeps its old file; the complaints
 /// are returned. Root gives the files to the workers' user, as nginx.
 pub(crate) fn reopen(
-    config: &Config,
+    paths: &[PathBuf],
     files: &mut [File],
     identity: Option<&Identity>,
 ) -> Vec<String> {
     let mut complaints = Vec::new();
-    for (path, file) in config.log_files.iter().zip(files) {
+    for (path, file) in paths.iter().zip(files) {
         let opened = open_one(path).and_then(|opened| {
             if let Some(identity) = identity {
                 hand_over(path, &opened, identity)
@@ -84,8 +84,8 @@ pub(crate) fn send(channel: &impl AsFd, files: &[File]) -> io::Result<()> {
 }
 
 /// Makes the directories that must exist before serving, for the workers alone.
-pub(crate) fn make_temporary(config: &Config, identity: Option<&Identity>) -> Result<(), String> {
-    for path in &config.temp_paths {
+pub(crate) fn make_temporary(paths: &[PathBuf], identity: Option<&Identity>) -> Result<(), String> {
+    for path in paths {
         let made = fs::DirBuilder::new()
             .recursive(true)
             .mode(0o700)
@@ -122,4 +122,91 @@ fn hand_over(path: &Path, file: &File, identity: &Identity) -> io::Result<()> {
         )?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kp_sys::socket::{recv_fds, seqpacket_pair};
+    use std::io::{Read, Write};
+
+    fn read(path: &Path) -> String {
+        fs::read_to_string(path).unwrap()
+    }
+
+    #[test]
+    fn reopened_files_are_new_ones_and_what_cannot_be_opened_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let gone = folder.path().join("sub");
+        fs::create_dir(&gone).unwrap();
+        let paths = [folder.path().join("a.log"), gone.join("b.log")];
+        let mut files = open(&paths).unwrap();
+        writeln!(files[0], "one").unwrap();
+        let moved = folder.path().join("a.old");
+        fs::rename(&paths[0], &moved).unwrap();
+        fs::rename(&gone, folder.path().join("elsewhere")).unwrap();
+        let complaints = reopen(&paths, &mut files, None);
+        let shown = paths[1].display();
+        assert_eq!(
+            complaints,
+            [format!(
+                "open() \"{shown}\" failed (2: No such file or directory)"
+            )]
+        );
+        writeln!(files[0], "two").unwrap();
+        writeln!(files[1], "three").unwrap();
+        assert_eq!(
+            (read(&moved), read(&paths[0])),
+            ("one\n".into(), "two\n".into())
+        );
+        assert_eq!(read(&folder.path().join("elsewhere/b.log")), "three\n");
+        assert!(open(&paths).is_err());
+    }
+
+    #[test]
+    fn many_files_travel_in_numbered_batches() {
+        let folder = tempfile::tempdir().unwrap();
+        let paths: Vec<_> = (0..FDS_MAX + 1)
+            .map(|number| folder.path().join(number.to_string()))
+            .collect();
+        let files = open(&paths).unwrap();
+        let (near, far) = seqpacket_pair().unwrap();
+        send(&near, &files).unwrap();
+        let (text, fds) = recv_fds(&far).unwrap().unwrap();
+        assert_eq!(
+            (text.as_slice(), fds.len()),
+            ([message::LOGS, 0, 0].as_slice(), FDS_MAX)
+        );
+        let (text, fds) = recv_fds(&far).unwrap().unwrap();
+        assert_eq!(
+            (text.as_slice(), fds.len()),
+            ([message::LOGS, 0, 200].as_slice(), 1)
+        );
+        File::from(fds.into_iter().next().unwrap())
+            .write_all(b"last")
+            .unwrap();
+        let mut last = String::new();
+        File::open(&paths[FDS_MAX])
+            .unwrap()
+            .read_to_string(&mut last)
+            .unwrap();
+        assert_eq!(last, "last");
+    }
+
+    #[test]
+    fn temporary_directories_are_for_their_owner_only() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a/b");
+        for _ in 0..2 {
+            make_temporary(std::slice::from_ref(&path), None).unwrap();
+            assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o700);
+        }
+        let file = folder.path().join("file");
+        fs::write(&file, "").unwrap();
+        let complaint = make_temporary(&[file.join("x")], None).unwrap_err();
+        assert!(
+            complaint.starts_with("mkdir() ") && complaint.ends_with("(20: Not a directory)"),
+            "{complaint}"
+        );
+    }
 }

@@ -279,8 +279,8 @@ impl Master {
             log::error!(target: "emerg", "{text}");
             format!("kp: [emerg] {text}\n")
         };
-        let files = logs::open(&prepared.config).map_err(complain)?;
-        logs::make_temporary(&prepared.config, identity.as_ref()).map_err(complain)?;
+        let files = logs::open(&prepared.config.log_files).map_err(complain)?;
+        logs::make_temporary(&prepared.config.temp_paths, identity.as_ref()).map_err(complain)?;
         let slots = worker_count(&prepared.config.main);
         if let Err(complaints) = self.listeners.stage(&prepared.config.http.listeners, slots) {
             let refused = findings.with(complaints);
@@ -438,7 +438,9 @@ impl Master {
         let current = self.crews.iter().map(|crew| crew.number).max();
         for crew in &mut self.crews {
             let config = &crew.prepared.config;
-            for complaint in logs::reopen(config, &mut crew.files, crew.identity.as_ref()) {
+            for complaint in
+                logs::reopen(&config.log_files, &mut crew.files, crew.identity.as_ref())
+            {
                 log::error!(target: "emerg", "{complaint}");
             }
             if current == Some(crew.number) {

@@ -225,3 +225,87 @@ fn nobody() -> Option<Identity> {
         .iter()
         .find_map(|group| Identity::named("nobody", group).ok())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(
+        prefix: &Path,
+        configuration: Option<&str>,
+        error_log: Option<&str>,
+    ) -> Result<Place, String> {
+        Place::find(&Options {
+            prefix: Some(prefix.to_owned()),
+            configuration: configuration.map(PathBuf::from),
+            error_log: error_log.map(PathBuf::from),
+            globals: None,
+        })
+    }
+
+    #[test]
+    fn without_a_name_yaml_comes_before_nginx_s_form_and_their_lack_is_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let (yaml, conf) = default_configurations(folder.path());
+        let complaint = found(folder.path(), None, None).unwrap_err();
+        assert!(
+            complaint.contains(&*yaml.to_string_lossy())
+                && complaint.contains(&*conf.to_string_lossy())
+        );
+        std::fs::write(&conf, "").unwrap();
+        assert_eq!(found(folder.path(), None, None).unwrap().path, conf);
+        std::fs::write(&yaml, "").unwrap();
+        assert_eq!(found(folder.path(), None, None).unwrap().path, yaml);
+    }
+
+    #[test]
+    fn names_are_relative_to_the_prefix() {
+        let prefix = Path::new("/srv/kp/");
+        assert_eq!(
+            found(prefix, Some("a/kp.conf"), None).unwrap().path,
+            Path::new("/srv/kp/a/kp.conf")
+        );
+        assert_eq!(
+            found(prefix, Some("/x.yaml"), None).unwrap().path,
+            Path::new("/x.yaml")
+        );
+        let here = std::env::current_dir().unwrap();
+        assert_eq!(
+            found("run".as_ref(), Some("kp.yaml"), None).unwrap().path,
+            here.join("run/kp.yaml")
+        );
+        let log = |name| {
+            found(prefix, Some("c"), name)
+                .unwrap()
+                .early_log()
+                .map(Path::to_owned)
+        };
+        assert_eq!(log(Some("e.log")), Some("/srv/kp/e.log".into()));
+        assert_eq!(log(Some("stderr")), None);
+        assert_eq!(log(None), Some(ERROR_LOG.into()));
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_with_its_place_for_a_terminal_and_for_a_log() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("kp.conf"), "events {}\nbogus on;\n").unwrap();
+        let refused = found(folder.path(), None, None)
+            .unwrap()
+            .check()
+            .unwrap_err();
+        let place = format!("in {}:2:1", folder.path().join("kp.conf").display());
+        let (severity, line) = refused.lines().next().unwrap();
+        assert_eq!(
+            (severity, line),
+            (
+                Severity::Error,
+                format!("unknown directive \"bogus\" {place}")
+            )
+        );
+        let text = refused.rendered();
+        assert!(
+            text.starts_with("kp: [emerg] unknown directive") && text.contains(&place),
+            "{text}"
+        );
+    }
+}

@@ -4,7 +4,7 @@ use crate::crew::{Crew, Worker};
 use crate::listeners::Listeners;
 use crate::logs;
 use crate::report;
-use kp_config::model::{CpuAffinity, ErrorLog, Main};
+use kp_config::model::{CpuAffinity, ErrorLog};
 use kp_shm::{Row, Shm};
 use kp_sys::process::{self, Fork};
 use kp_sys::signals::{self, Signals};
@@ -169,8 +169,9 @@ fn give_up(
             .map_err(|error| call("setuid()", &error))?;
         let _ = process::set_dumpable();
     }
-    if let Some(cpus) = cpus_of(main, slot)
-        && let Err(error) = process::set_affinity(&cpus)
+    if let Some(cpus) = cpus_of(&main.worker_cpu_affinity, slot, || {
+        process::allowed_cpus().unwrap_or_default()
+    }) && let Err(error) = process::set_affinity(&cpus)
     {
         log::error!(target: "alert", "sched_setaffinity() failed ({})", report::numbered(&error));
     }
@@ -210,23 +211,47 @@ fn call(name: &str, error: &io::Error) -> String {
     format!("{name} failed ({})", report::numbered(error))
 }
 
-/// The CPUs of a slot; `None`: any.
-fn cpus_of(main: &Main, slot: u32) -> Option<Vec<u32>> {
+/// The CPUs of a slot, of those that this process may use; `None`: any.
+fn cpus_of(
+    affinity: &CpuAffinity,
+    slot: u32,
+    allowed: impl FnOnce() -> Vec<u32>,
+) -> Option<Vec<u32>> {
     let slot = slot as usize;
-    match &main.worker_cpu_affinity {
+    match affinity {
         CpuAffinity::Off => None,
         CpuAffinity::Masks(masks) => masks.get(slot).or(masks.last()).cloned(),
         CpuAffinity::Auto(mask) => {
-            let allowed = process::allowed_cpus().ok()?;
-            let allowed: Vec<u32> = match mask {
-                Some(mask) => allowed
-                    .into_iter()
-                    .filter(|cpu| mask.contains(cpu))
-                    .collect(),
-                None => allowed,
-            };
+            let mut allowed = allowed();
+            allowed.retain(|cpu| mask.as_ref().is_none_or(|mask| mask.contains(cpu)));
             let index = slot.checked_rem(allowed.len())?;
             allowed.get(index).map(|cpu| vec![*cpu])
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_get_their_cpus_as_nginx_gives_them() {
+        let masks = || CpuAffinity::Masks(vec![vec![0], vec![2, 3]]);
+        for (affinity, slot, cpus) in [
+            (CpuAffinity::Off, 0, None),
+            (masks(), 0, Some(vec![0])),
+            (masks(), 1, Some(vec![2, 3])),
+            (masks(), 5, Some(vec![2, 3])),
+            (CpuAffinity::Auto(None), 0, Some(vec![1])),
+            (CpuAffinity::Auto(None), 4, Some(vec![2])),
+            (CpuAffinity::Auto(Some(vec![2, 4, 9])), 1, Some(vec![4])),
+            (CpuAffinity::Auto(Some(vec![9])), 0, None),
+        ] {
+            assert_eq!(
+                cpus_of(&affinity, slot, || vec![1, 2, 4]),
+                cpus,
+                "{affinity:?} {slot}"
+            );
         }
     }
 }

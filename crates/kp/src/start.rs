@@ -88,14 +88,15 @@ fn open(checked: Checked, early_log: Option<&Path>) -> Result<(Crew, Listeners),
         );
         return Err(text.into());
     }
-    let files = logs::open(config).inspect_err(|_| early_log.map_or((), logs::install_early))?;
+    let files =
+        logs::open(&config.log_files).inspect_err(|_| early_log.map_or((), logs::install_early))?;
     logs::install(config, &files).map_err(|error| {
         format!(
             "the error log cannot be used ({})",
             report::numbered(&error)
         )
     })?;
-    logs::make_temporary(config, identity.as_ref())?;
+    logs::make_temporary(&config.temp_paths, identity.as_ref())?;
     let slots = if config.main.master_process {
         worker_count(&config.main)
     } else {
