@@ -321,7 +321,6 @@ impl Plan {
     /// A worker has ended.
     pub(crate) fn ended(&mut self, number: u32, slot: u32, ending: Ending, now_ms: u64) {
         let fatal = ending == Ending::Exited(i32::from(kp_worker::exit::FATAL));
-        let stopping = self.is_stopping();
         let newer_starts = self.generations.iter().any(|other| {
             other.number > number && matches!(other.phase, Phase::Starting { alone: false, .. })
         });
@@ -341,7 +340,7 @@ impl Plan {
         };
         let was_ready = place.seat == Seat::Ready;
         place.seat = match generation.phase {
-            _ if stopping || fatal => Seat::Closed,
+            _ if fatal => Seat::Closed,
             Phase::Draining | Phase::Starting { alone: false, .. } => Seat::Closed,
             Phase::Serving if newer_starts => Seat::Held,
             Phase::Serving | Phase::Starting { alone: true, .. } => Seat::Vacant {
@@ -349,7 +348,7 @@ impl Plan {
             },
         };
         match generation.phase {
-            Phase::Starting { alone: false, .. } if !stopping => {
+            Phase::Starting { alone: false, .. } => {
                 self.fail(
                     number,
                     format!(
@@ -358,7 +357,7 @@ impl Plan {
                     ),
                 );
             }
-            Phase::Serving if was_ready && !stopping => self.actions.push(generation.steer()),
+            Phase::Serving if was_ready => self.actions.push(generation.steer()),
             _ => {}
         }
         self.settle(number);

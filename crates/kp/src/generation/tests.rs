@@ -375,3 +375,138 @@ fn retired_workers_end_the_master_stays_and_a_reload_brings_new_ones() {
             .any(|action| matches!(action, Action::Exit { .. }))
     );
 }
+
+/// What a driver knows: the workers that live, what was listened for, what was forgotten.
+#[derive(Default)]
+struct World {
+    alive: Vec<(u32, u32, bool)>,
+    listening: Vec<u32>,
+    forgotten: Vec<u32>,
+    exits: u32,
+    serving: Option<u32>,
+}
+
+impl World {
+    fn carry_out(&mut self, plan: &mut Plan, listening_works: bool) {
+        loop {
+            let actions = plan.take_actions();
+            if actions.is_empty() {
+                return;
+            }
+            for action in actions {
+                assert_eq!(self.exits, 0, "nothing follows the exit: {action:?}");
+                self.one(plan, action, listening_works);
+            }
+        }
+    }
+
+    fn one(&mut self, plan: &mut Plan, action: Action, listening_works: bool) {
+        match action {
+            Action::Spawn { generation, slot } => {
+                assert!(
+                    !self
+                        .alive
+                        .iter()
+                        .any(|worker| (worker.0, worker.1) == (generation, slot))
+                );
+                assert!(!self.forgotten.contains(&generation));
+                assert!(
+                    self.serving <= Some(generation),
+                    "a worker for what was replaced"
+                );
+                self.alive.push((generation, slot, false));
+            }
+            Action::Listen { generation } if listening_works => {
+                self.listening.push(generation);
+                plan.listened(generation);
+            }
+            Action::Listen { generation } => plan.fail(generation, "listen".into()),
+            Action::Commit { generation, slot } => {
+                assert!(
+                    self.listening.contains(&generation),
+                    "a worker polls what does not listen"
+                );
+                assert!(
+                    self.alive.contains(&(generation, slot, true)),
+                    "told to serve before it is ready"
+                );
+            }
+            Action::Serving { generation, .. } => {
+                assert!(self.serving < Some(generation));
+                self.serving = Some(generation);
+            }
+            Action::Drain {
+                generation,
+                successor: true,
+            } => {
+                assert!(
+                    self.listening.iter().any(|newer| *newer > generation),
+                    "no successor listens"
+                );
+            }
+            Action::Forget { generation } => {
+                assert!(
+                    !self.alive.iter().any(|worker| worker.0 == generation),
+                    "forgotten alive"
+                );
+                assert!(!self.forgotten.contains(&generation));
+                self.forgotten.push(generation);
+            }
+            Action::Exit { .. } => {
+                assert!(self.alive.is_empty(), "the master leaves workers behind");
+                self.exits += 1;
+            }
+            _ => {}
+        }
+    }
+}
+
+#[test]
+fn whatever_happens_no_worker_is_lost_and_a_stop_ends() {
+    let mut seed = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut random = move |below: u64| {
+        seed ^= seed << 13;
+        seed ^= seed >> 7;
+        seed ^= seed << 17;
+        seed % below
+    };
+    for _ in 0..3_000 {
+        let (mut plan, mut world, mut now) = (Plan::default(), World::default(), 0);
+        plan.begin(1 + random(3) as u32, now);
+        for _ in 0..60 {
+            let works = random(8) != 0;
+            world.carry_out(&mut plan, works);
+            if world.exits > 0 {
+                break;
+            }
+            now += random(700);
+            let one = (!world.alive.is_empty()).then(|| random(world.alive.len() as u64) as usize);
+            match (random(12), one) {
+                (0..=4, Some(index)) => {
+                    world.alive[index].2 = true;
+                    plan.ready(world.alive[index].0, world.alive[index].1);
+                }
+                (5..=6, Some(index)) => {
+                    let (generation, slot, _) = world.alive.swap_remove(index);
+                    let ending = [KILLED, FATAL, Ending::Exited(0)][random(3) as usize];
+                    plan.ended(generation, slot, ending, now);
+                }
+                (7..=8, _) if !plan.is_starting() && !plan.is_stopping() => {
+                    plan.begin(1 + random(3) as u32, now);
+                }
+                (9, _) if random(20) == 0 => plan.retire(),
+                (10, _) if random(10) == 0 => plan.stop(Stop::Graceful, now),
+                _ => plan.tick(now),
+            }
+        }
+        world.carry_out(&mut plan, true);
+        plan.stop(Stop::Fast, now);
+        world.carry_out(&mut plan, true);
+        while let Some((generation, slot, _)) = world.alive.pop() {
+            plan.ended(generation, slot, KILLED, now);
+            world.carry_out(&mut plan, true);
+        }
+        assert_eq!(world.exits, 1);
+        assert_eq!(plan.deadline_ms().is_some(), plan.kill_at_ms.is_some());
+    }
+}
