@@ -26,6 +26,8 @@ pub(crate) struct Active {
     pub(crate) to_client: Output,
     pub(crate) to_upstream: Output,
     pub(crate) deadlines: Deadlines,
+    /// The part of the response that is kept in a file for a slow client.
+    pub(crate) spool: Option<crate::spool::Spool>,
     /// A file that was opened for a static answer.
     pub(crate) file: Option<std::sync::Arc<std::fs::File>>,
     /// The client connection may serve another request afterwards.
@@ -45,6 +47,8 @@ pub(crate) struct Deadlines {
     pub(crate) upstream_write: u64,
     /// End of lingering while a body is discarded.
     pub(crate) discard: u64,
+    /// When `proxy_limit_rate` lets the upstream be read again.
+    pub(crate) rate: u64,
 }
 
 impl Deadlines {
@@ -54,6 +58,7 @@ impl Deadlines {
         upstream_read: NEVER,
         upstream_write: NEVER,
         discard: NEVER,
+        rate: NEVER,
     };
 }
 
@@ -191,6 +196,7 @@ impl Active {
             to_client: Output::default(),
             to_upstream: Output::default(),
             deadlines: Deadlines::NONE,
+            spool: None,
             file: None,
             persistent: false,
             cut: false,
@@ -219,6 +225,7 @@ impl Active {
         self.to_client.clear(pool);
         self.to_upstream.clear(pool);
         self.deadlines = Deadlines::NONE;
+        self.spool = None;
         self.file = None;
         self.persistent = false;
         self.cut = false;

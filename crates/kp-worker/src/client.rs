@@ -205,6 +205,9 @@ impl Worker {
         let Some(client) = self.clients.at(active.client) else {
             return;
         };
+        if client.requests > 0 {
+            self.counters.decrement(Counter::ConnectionsIdle);
+        }
         client.phase = ClientPhase::Exchange;
         client.requests += 1;
         client.deadline_ms = NEVER;
@@ -219,6 +222,7 @@ impl Worker {
             self.buffers.give(&mut client.input);
         }
         self.counters.increment(Counter::Requests);
+        self.counters.increment(Counter::RequestsActive);
         active.begin_body();
         let first = Some(input);
         self.drive_from(active, first);
@@ -239,6 +243,7 @@ impl Worker {
             return;
         };
         client.active = None;
+        self.counters.decrement(Counter::RequestsActive);
         if cut {
             if out == kp_http::Framing::UntilClose || location.reset_timedout_connection {
                 // Without a length or chunks only a reset tells the client that the body is not whole.
@@ -262,6 +267,7 @@ impl Worker {
         let Some(client) = self.clients.at(key) else {
             return;
         };
+        self.counters.increment(Counter::ConnectionsIdle);
         client.phase = ClientPhase::Head;
         client.deadline_ms =
             (now_ms + location.keepalive_timeout.as_millis() as u64).min(draining.unwrap_or(NEVER));
@@ -327,6 +333,7 @@ impl Worker {
     /// A client's timer fired.
     pub(crate) fn client_timeout(&mut self, key: Key) {
         let now_ms = self.clock.mono_ms;
+        let draining = self.drain.is_some();
         let Some(client) = self.clients.at(key) else {
             return;
         };
@@ -337,21 +344,41 @@ impl Worker {
                 let (timer, deadline_ms) = (client.timer, client.deadline_ms);
                 self.wheel.arm(timer, deadline_ms);
             }
-            ClientPhase::Head => match client.active.and_then(|active| self.exchanges.lend(active))
-            {
-                // Half a head: 408. Not a byte: silence, since a browser may have opened the connection in advance.
-                Some(active) => {
-                    self.counters.increment(Counter::TimeoutsClientHeader);
-                    self.start(
-                        active,
-                        Input::HeadFailed(Failure::new(
-                            Phase::RequestHead,
-                            Cause::ClientHeadTimeout,
-                        )),
-                    );
+            ClientPhase::Head if client.active.is_some() => self.head_timeout(key),
+            ClientPhase::Head if draining && client.requests > 0 => {
+                // The grace ends with a read that says "nothing": a request that is already here is still answered.
+                client.transport.readable = true;
+                self.read_head(key);
+                if self
+                    .clients
+                    .peek(key)
+                    .is_some_and(|client| client.active.is_none())
+                {
+                    self.close_client(key);
                 }
-                None => self.close_client(key),
-            },
+            }
+            ClientPhase::Head => {
+                let timeout = if client.requests > 0 {
+                    Counter::TimeoutsClientIdle
+                } else {
+                    Counter::TimeoutsClientHeader
+                };
+                self.counters.increment(timeout);
+                self.close_client(key);
+            }
+        }
+    }
+
+    /// Half a head: 408. (Not a byte gets no answer, since a browser may have opened the connection in advance.)
+    fn head_timeout(&mut self, key: Key) {
+        self.counters.increment(Counter::TimeoutsClientHeader);
+        let active = self.clients.peek(key).and_then(|client| client.active);
+        match active.and_then(|active| self.exchanges.lend(active)) {
+            Some(active) => self.start(
+                active,
+                Input::HeadFailed(Failure::new(Phase::RequestHead, Cause::ClientHeadTimeout)),
+            ),
+            None => self.close_client(key),
         }
     }
 
@@ -363,6 +390,13 @@ impl Worker {
         self.buffers.give(&mut client.input);
         self.wheel.free(client.timer);
         self.counters.decrement(Counter::ConnectionsActive);
+        match client.phase {
+            ClientPhase::Exchange if client.active.is_some() => self.counters.decrement(Counter::RequestsActive),
+            ClientPhase::Head if client.requests > 0 => {
+                self.counters.decrement(Counter::ConnectionsIdle)
+            }
+            ClientPhase::Exchange | ClientPhase::Head | ClientPhase::Linger => {}
+        }
         if let Some(active) = client.active
             && let Some(mut active) = self.exchanges.remove(active)
         {
@@ -409,14 +443,13 @@ impl Active {
     fn begin_body(&mut self) {
         let head = &self.exchange.request.head;
         self.request.decoder = kp_http::BodyDecoder::new(head.framing);
-        self.request.owes_continue = head.expect_continue;
+        self.request.owes_continue = head.expect_continue && head.framing != kp_http::Framing::None;
         if matches!(
             head.framing,
             kp_http::Framing::None | kp_http::Framing::Length(0)
         ) {
             self.request.stage = RequestStage::Done;
             self.request.whole = true;
-            self.request.owes_continue = false;
         }
     }
 }

@@ -119,6 +119,7 @@ impl Worker {
             return response;
         }
         moved |= matches!(response, Turn::Moved);
+        moved |= matches!(self.unspool(active), Turn::Moved);
         if !active.to_client.is_empty() {
             moved |= self.push_client(active, &[]);
             if self.client_broken(active) {
@@ -321,7 +322,10 @@ impl Worker {
                 }
             }
             Collected::Memory(_) | Collected::File(_) => RequestStage::Replaying(0),
-            Collected::None if active.request.whole => RequestStage::Done,
+            Collected::None if active.request.whole => {
+                self.send_continue(active);
+                RequestStage::Done
+            }
             Collected::None => {
                 self.send_continue(active);
                 RequestStage::Streaming
@@ -521,6 +525,7 @@ impl Worker {
     fn is_over(&self, active: &Active) -> bool {
         matches!(active.response.stage, ResponseStage::Complete)
             && active.to_client.is_empty()
+            && (active.cut || !self.is_spooling(active))
             && (active.request.stage == RequestStage::Done || active.cut)
             && active.upstream.is_none()
     }
@@ -592,6 +597,7 @@ impl Worker {
             upstream_read,
             upstream_write,
             discard,
+            rate,
         } = *deadlines;
         if let Some(client) = self.clients.peek(active.client) {
             arm(
@@ -604,7 +610,7 @@ impl Worker {
             arm(
                 &mut self.wheel,
                 upstream.timer,
-                upstream_read.min(upstream_write),
+                upstream_read.min(upstream_write).min(rate),
             );
         }
     }

@@ -2,7 +2,7 @@
 
 use crate::active::{Active, ResponseStage};
 use crate::drive::Turn;
-use crate::jobs::{Done, Job};
+use crate::jobs::{Done, Job, Purpose};
 use crate::reactor::Worker;
 use kp_config::model::Level;
 use kp_http::Framing;
@@ -28,12 +28,26 @@ pub(crate) struct OpenFile {
 impl Worker {
     pub(crate) fn open_file(&mut self, active: &mut Active, query: FileQuery) -> Option<Input> {
         active.response.stage = ResponseStage::Opening;
-        self.jobs.submit(active.key, Job::Open(query));
+        self.jobs
+            .submit(active.key, Purpose::Answer, Job::Open(query));
         None
     }
 
     /// Takes in what a thread did for an exchange.
-    pub(crate) fn job_done(&mut self, active: &mut Active, done: Done) -> Option<Input> {
+    pub(crate) fn job_done(
+        &mut self,
+        active: &mut Active,
+        purpose: Purpose,
+        done: Done,
+    ) -> Option<Input> {
+        match purpose {
+            Purpose::Answer => self.answer_done(active, done),
+            Purpose::Body => self.spill_done(active, done),
+            Purpose::Spool => self.spool_done(active, done),
+        }
+    }
+
+    fn answer_done(&mut self, active: &mut Active, done: Done) -> Option<Input> {
         match done {
             Done::Opened(Ok((file, facts))) => {
                 active.file = Some(Arc::new(file));
@@ -43,10 +57,8 @@ impl Worker {
                 self.log_file_error(active, &error);
                 Some(Input::FileFailed(error))
             }
-            Done::Read(result) if matches!(active.response.stage, ResponseStage::File(_)) => {
-                self.file_read(active, result)
-            }
-            other => self.spill_done(active, other),
+            Done::Read(result) => self.file_read(active, result),
+            Done::Created(_) | Done::Written(_) => None,
         }
     }
 
@@ -130,7 +142,7 @@ impl Worker {
             length,
             buffer: Vec::new(),
         };
-        self.jobs.submit(active.key, job);
+        self.jobs.submit(active.key, Purpose::Answer, job);
         Turn::Nothing
     }
 

@@ -15,6 +15,17 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 /// Threads per worker: one slow disk read must not hold up another file.
 const THREADS: usize = 2;
 
+/// What a file operation of an exchange is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// A static answer.
+    Answer,
+    /// The collected request body.
+    Body,
+    /// The response, kept for a slow client.
+    Spool,
+}
+
 /// Something to do.
 #[derive(Debug)]
 pub(crate) enum Job {
@@ -54,14 +65,17 @@ pub(crate) enum Done {
     Written(io::Result<Vec<u8>>),
 }
 
+type Task = (Key, Purpose, Job);
+type Outcome = (Key, Purpose, Done);
+
 /// The threads and their channels.
 #[derive(Debug)]
 pub(crate) struct Jobs {
     waker: Arc<mio::Waker>,
-    queues: Vec<Sender<(Key, Job)>>,
+    queues: Vec<Sender<Task>>,
     next: usize,
-    results: Receiver<(Key, Done)>,
-    sender: Sender<(Key, Done)>,
+    results: Receiver<Outcome>,
+    sender: Sender<Outcome>,
 }
 
 impl Jobs {
@@ -77,7 +91,7 @@ impl Jobs {
     }
 
     /// Hands a job to a thread; its result comes back under `key`.
-    pub(crate) fn submit(&mut self, key: Key, job: Job) {
+    pub(crate) fn submit(&mut self, key: Key, purpose: Purpose, job: Job) {
         while self.queues.len() < THREADS {
             let (queue, tasks) = channel();
             let (results, waker) = (self.sender.clone(), self.waker.clone());
@@ -89,18 +103,18 @@ impl Jobs {
         self.next = (self.next + 1) % THREADS;
         if let Some(queue) = self.queues.get(self.next) {
             // A thread ends only with its queue, so sending cannot fail.
-            let _ = queue.send((key, job));
+            let _ = queue.send((key, purpose, job));
         }
     }
 
     /// The next result that is there.
-    pub(crate) fn finished(&mut self) -> Option<(Key, Done)> {
+    pub(crate) fn finished(&mut self) -> Option<Outcome> {
         self.results.try_recv().ok()
     }
 }
 
-fn work(tasks: &Receiver<(Key, Job)>, results: &Sender<(Key, Done)>, waker: &mio::Waker) {
-    while let Ok((key, job)) = tasks.recv() {
+fn work(tasks: &Receiver<Task>, results: &Sender<Outcome>, waker: &mio::Waker) {
+    while let Ok((key, purpose, job)) = tasks.recv() {
         let done = match job {
             Job::Open(query) => Done::Opened(open(&query)),
             Job::Read {
@@ -118,7 +132,7 @@ fn work(tasks: &Receiver<(Key, Job)>, results: &Sender<(Key, Done)>, waker: &mio
                 Done::Written(file.write_all_at(&data, offset).map(|()| data))
             }
         };
-        if results.send((key, done)).is_err() || waker.wake().is_err() {
+        if results.send((key, purpose, done)).is_err() || waker.wake().is_err() {
             return;
         }
     }

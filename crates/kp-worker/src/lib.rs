@@ -22,6 +22,7 @@ mod reactor;
 mod relay;
 mod slots;
 mod spill;
+mod spool;
 mod token;
 mod transport;
 mod tunnel;

@@ -176,12 +176,12 @@ impl Worker {
 
     /// Takes in what the job threads finished.
     fn take_results(&mut self) {
-        while let Some((key, done)) = self.jobs.finished() {
+        while let Some((key, purpose, done)) = self.jobs.finished() {
             // An exchange that ended meanwhile has no use for it.
             let Some(mut active) = self.exchanges.lend(key) else {
                 continue;
             };
-            let input = self.job_done(&mut active, done);
+            let input = self.job_done(&mut active, purpose, done);
             self.drive_from(active, input);
         }
     }

@@ -77,6 +77,8 @@ pub(crate) struct Worker {
     pub(crate) successor: bool,
     pub(crate) stopping: bool,
     pub(crate) serial: u64,
+    /// Serials of different workers interleave, so that a connection number is unique within a generation.
+    serial_step: u64,
     pub(crate) spill_serial: u64,
     /// Limits of response heads: strict, and with `accept_bare_lf`.
     pub(crate) response_limits: [HeadLimits; 2],
@@ -143,6 +145,11 @@ impl Worker {
             successor: false,
             stopping: false,
             serial: u64::from(heritage.slot),
+            serial_step: config
+                .main
+                .worker_processes
+                .map_or_else(|| kp_sys::cpu_count() as u64, u64::from)
+                .max(1),
             spill_serial: 0,
             response_limits: [
                 response,
@@ -201,7 +208,8 @@ impl Worker {
             self.accept_ready();
             self.flush_logs(false);
             self.counters.increment(Counter::LoopTurns);
-            let _ = turn_began_ms;
+            let turn_ms = kp_sys::clock::monotonic_ms().saturating_sub(turn_began_ms);
+            self.counters.raise(Counter::LoopDelayPeak, turn_ms);
         }
         self.flush_logs(true);
         exit::OK
@@ -374,7 +382,7 @@ impl Worker {
         }
         self.counters.increment(Counter::ConnectionsAccepted);
         self.counters.increment(Counter::ConnectionsActive);
-        self.serial += SERIAL_STEP;
+        self.serial += self.serial_step;
         let now_ms = self.clock.mono_ms;
         let deadline_ms = now_ms + self.listeners[usize::from(listener)].head_timeout_ms;
         let timer = self.wheel.create(0);
@@ -418,9 +426,6 @@ impl Worker {
         self.prefix.join(path)
     }
 }
-
-/// Serials of different workers interleave, so that a connection number is unique in the log of a generation.
-const SERIAL_STEP: u64 = 1;
 
 /// See [`Facts`].
 #[derive(Debug)]

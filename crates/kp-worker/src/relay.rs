@@ -60,6 +60,19 @@ fn pieces(decoder: &mut kp_http::BodyDecoder, input: &[u8]) -> Result<Pieces, kp
     Ok(found)
 }
 
+/// A rate in bytes per second, with nginx's `k` and `m`; anything else is no limit.
+fn rate_bytes(text: &[u8]) -> u64 {
+    let (digits, unit) = match text {
+        [digits @ .., b'k' | b'K'] => (digits, 1 << 10),
+        [digits @ .., b'm' | b'M'] => (digits, 1 << 20),
+        digits => (digits, 1),
+    };
+    let number = std::str::from_utf8(digits)
+        .ok()
+        .and_then(|digits| digits.parse::<u64>().ok());
+    number.unwrap_or(0).saturating_mul(unit)
+}
+
 /// The stretches of one write: chunk head, data, chunk end, last chunk.
 struct Stretches<'a> {
     list: [&'a [u8]; PIECES_MAX + 3],
@@ -436,10 +449,14 @@ impl Worker {
     }
 
     fn relay_response(&mut self, active: &mut Active) -> Turn {
-        if active.to_client.len() >= self.read_ahead(active)
-            && !active.to_client.is_empty()
-            && !self.client_writable(active)
+        let full =
+            !active.to_client.is_empty() && active.to_client.len() >= self.read_ahead(active);
+        if (full && !self.client_writable(active) || self.is_spooling(active))
+            && !self.may_spool(active)
         {
+            return Turn::Nothing;
+        }
+        if self.over_rate(active) {
             return Turn::Nothing;
         }
         let Some(upstream) = active.upstream.and_then(|key| self.upstreams.at(key)) else {
@@ -475,6 +492,41 @@ impl Worker {
         };
         self.scratch = scratch;
         turn
+    }
+
+    /// `proxy_limit_rate`: whether the upstream was read as far as its time allows; then a deadline says when to go on.
+    fn over_rate(&mut self, active: &mut Active) -> bool {
+        let Some(template) = &self.location(active.exchange.location).proxy.limit_rate else {
+            return false;
+        };
+        let mut text = Vec::new();
+        {
+            let facts = self.facts(active.client);
+            kp_proxy::vars::evaluate(
+                template,
+                &mut active.exchange,
+                self.program,
+                &self.context(&facts),
+                &mut text,
+            );
+        }
+        let rate = rate_bytes(&text);
+        let Some(attempt) = active.exchange.attempts.last().filter(|_| rate > 0) else {
+            return false;
+        };
+        let began_ms = attempt.started_ms + u64::from(attempt.header_ms.unwrap_or(0));
+        let elapsed_ms = self.clock.mono_ms.saturating_sub(began_ms);
+        // As nginx: a second's worth is free at the beginning.
+        let allowed = rate.saturating_mul(elapsed_ms / 1000 + 1);
+        active.deadlines.rate = NEVER;
+        if attempt.response_length < allowed {
+            active.response.read_max = usize::try_from(allowed - attempt.response_length)
+                .unwrap_or(READ_MAX)
+                .clamp(1, READ_MAX);
+            return false;
+        }
+        active.deadlines.rate = began_ms + (attempt.response_length / rate) * 1000;
+        true
     }
 
     fn client_writable(&self, active: &Active) -> bool {
@@ -580,6 +632,9 @@ impl Worker {
 
     /// Appends without sending; the next flush takes it.
     pub(crate) fn append_client(&mut self, active: &mut Active, more: &[&[u8]]) {
+        if self.is_spooling(active) {
+            return self.spool(active, more);
+        }
         let total: usize = more.iter().map(|bytes| bytes.len()).sum();
         if total > READ_MIN {
             self.push_client(active, more);
@@ -591,8 +646,19 @@ impl Worker {
         }
     }
 
-    /// Writes to the client: what is pending, then `more`.
+    /// Writes to the client: what is pending, then `more`. Where the response is spooled, `more` goes behind that.
     pub(crate) fn push_client(&mut self, active: &mut Active, more: &[&[u8]]) -> bool {
+        let spools = active.spool.is_some() && active.to_client.len() >= self.read_ahead(active);
+        if !more.is_empty() && (self.is_spooling(active) || spools && !self.client_writable(active))
+        {
+            self.spool(active, more);
+            return false;
+        }
+        self.push_unspooled(active, more)
+    }
+
+    /// Writes to the client: what is pending, then `more`.
+    pub(crate) fn push_unspooled(&mut self, active: &mut Active, more: &[&[u8]]) -> bool {
         let Some(client) = self.clients.at(active.client) else {
             return false;
         };

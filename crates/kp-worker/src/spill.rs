@@ -2,7 +2,7 @@
 
 use crate::active::{Active, Collected, RequestStage};
 use crate::drive::Turn;
-use crate::jobs::{Done, Job};
+use crate::jobs::{Done, Job, Purpose};
 use crate::reactor::Worker;
 use crate::relay::Pieces;
 use kp_config::model::{BodyInFile, Level};
@@ -85,6 +85,7 @@ impl Worker {
                 let name = format!("kp-{}-{:010}", self.pid, self.spill_serial);
                 self.jobs.submit(
                     active.key,
+                    Purpose::Body,
                     Job::Create {
                         directory: location.client_body_temp_path.clone(),
                         name,
@@ -124,7 +125,7 @@ impl Worker {
             offset: spill.written,
             data: std::mem::take(&mut spill.waiting),
         };
-        self.jobs.submit(active.key, job);
+        self.jobs.submit(active.key, Purpose::Body, job);
     }
 
     /// The body was read to its end: it is whole once the disk has it.
@@ -222,6 +223,7 @@ impl Worker {
             .min(PIECE_BYTES);
         self.jobs.submit(
             active.key,
+            Purpose::Body,
             Job::Read {
                 file,
                 offset: cursor,

@@ -1,0 +1,196 @@
+//! Responses kept in a temporary file for a slow client (`proxy_max_temp_file_size` above 0).
+//!
+//! The spool is a queue of bytes as they will be sent: once something is in it, everything that follows goes behind it.
+//! Without it the upstream is simply not read while its client has no room.
+
+use crate::active::Active;
+use crate::drive::Turn;
+use crate::jobs::{Done, Job, Purpose};
+use crate::reactor::Worker;
+use kp_config::model::Level;
+use kp_proxy::{Cause, Failure, Input, Phase};
+use std::fs::File;
+use std::sync::Arc;
+
+/// Bytes per read back.
+const READ_BYTES: usize = 64 * 1024;
+
+/// What waits for the client beside its output buffer.
+#[derive(Debug, Default)]
+pub(crate) struct Spool {
+    file: Option<Arc<File>>,
+    creating: bool,
+    /// Bytes in the file, and how many of them were read back.
+    written: u64,
+    read: u64,
+    /// Bytes behind those in the file.
+    waiting: Vec<u8>,
+    writing: bool,
+    reading: bool,
+    /// The disk let the spool down: nothing more goes into it.
+    failed: bool,
+}
+
+impl Spool {
+    fn is_empty(&self) -> bool {
+        self.read == self.written && self.waiting.is_empty() && !self.writing
+    }
+
+    fn held_bytes(&self) -> u64 {
+        self.written - self.read + self.waiting.len() as u64
+    }
+}
+
+impl Worker {
+    /// Whether output has to queue behind what is spooled.
+    pub(crate) fn is_spooling(&self, active: &Active) -> bool {
+        active.spool.as_ref().is_some_and(|spool| !spool.is_empty())
+    }
+
+    /// Whether more of the response may be read although the client has no room: begins to spool if so.
+    pub(crate) fn may_spool(&mut self, active: &mut Active) -> bool {
+        let proxy = &self.location(active.exchange.location).proxy;
+        if proxy.max_temp_file_size == 0 || !active.exchange.machine.buffering {
+            return false;
+        }
+        let spool = active.spool.get_or_insert_default();
+        // A disk that is slower than the upstream must not turn the spool into memory.
+        !spool.failed
+            && spool.held_bytes() < proxy.max_temp_file_size
+            && spool.waiting.len() < 4 * proxy.temp_file_write_size.max(READ_BYTES)
+    }
+
+    /// Puts output behind what is spooled.
+    pub(crate) fn spool(&mut self, active: &mut Active, more: &[&[u8]]) {
+        let Some(spool) = &mut active.spool else {
+            return;
+        };
+        for bytes in more {
+            spool.waiting.extend_from_slice(bytes);
+        }
+        self.write_spool(active);
+    }
+
+    fn write_spool(&mut self, active: &mut Active) {
+        let proxy = &self.location(active.exchange.location).proxy;
+        let Some(spool) = &mut active.spool else {
+            return;
+        };
+        if spool.writing
+            || spool.creating
+            || spool.failed
+            || spool.waiting.len() < proxy.temp_file_write_size
+        {
+            return;
+        }
+        let Some(file) = spool.file.clone() else {
+            spool.creating = true;
+            self.spill_serial += 1;
+            let name = format!("kp-{}-{:010}", self.pid, self.spill_serial);
+            let job = Job::Create {
+                directory: proxy.temp_path.clone(),
+                name,
+                keep: false,
+            };
+            self.jobs.submit(active.key, Purpose::Spool, job);
+            self.log_exchange(
+                active,
+                Level::Warn,
+                "an upstream response is buffered to a temporary file",
+            );
+            return;
+        };
+        spool.writing = true;
+        let job = Job::Write {
+            file,
+            offset: spool.written,
+            data: std::mem::take(&mut spool.waiting),
+        };
+        self.jobs.submit(active.key, Purpose::Spool, job);
+    }
+
+    /// Hands spooled bytes to the client when it took everything before them.
+    pub(crate) fn unspool(&mut self, active: &mut Active) -> Turn {
+        let Some(spool) = &mut active.spool else {
+            return Turn::Nothing;
+        };
+        if !active.to_client.is_empty() || spool.reading {
+            return Turn::Nothing;
+        }
+        if spool.read < spool.written {
+            let Some(file) = spool.file.clone() else {
+                return Turn::Nothing;
+            };
+            spool.reading = true;
+            let length = usize::try_from(spool.written - spool.read)
+                .unwrap_or(READ_BYTES)
+                .min(READ_BYTES);
+            let job = Job::Read {
+                file,
+                offset: spool.read,
+                length,
+                buffer: Vec::new(),
+            };
+            self.jobs.submit(active.key, Purpose::Spool, job);
+            return Turn::Nothing;
+        }
+        if spool.waiting.is_empty() || spool.writing {
+            return Turn::Nothing;
+        }
+        let bytes = std::mem::take(&mut spool.waiting);
+        self.push_client(active, &[&bytes]);
+        Turn::Moved
+    }
+
+    /// Takes in a file operation of the spool.
+    pub(crate) fn spool_done(&mut self, active: &mut Active, done: Done) -> Option<Input> {
+        let spool = active.spool.as_mut()?;
+        let failed = match done {
+            Done::Created(Ok((file, _))) => {
+                spool.creating = false;
+                spool.file = Some(Arc::new(file));
+                None
+            }
+            Done::Written(Ok(data)) => {
+                spool.writing = false;
+                spool.written += data.len() as u64;
+                None
+            }
+            Done::Read(Ok(bytes)) if !bytes.is_empty() => {
+                spool.reading = false;
+                spool.read += bytes.len() as u64;
+                self.push_unspooled(active, &[&bytes]);
+                return None;
+            }
+            Done::Created(Err(error)) => {
+                // Nothing is lost: what waits is in memory and goes out from there.
+                spool.creating = false;
+                spool.failed = true;
+                let text = format!(
+                    "open() of a temporary file failed ({})",
+                    crate::jobs::errno_text(&error)
+                );
+                self.log_exchange(active, Level::Crit, &text);
+                return None;
+            }
+            Done::Written(Err(error)) | Done::Read(Err(error)) => {
+                Some(crate::jobs::errno_text(&error))
+            }
+            Done::Read(Ok(_)) => Some("it became shorter".to_owned()),
+            Done::Opened(_) => None,
+        };
+        if let Some(reason) = failed {
+            self.log_exchange(
+                active,
+                Level::Crit,
+                &format!("a temporary file failed ({reason})"),
+            );
+            return Some(Input::UpstreamFailed(Failure::new(
+                Phase::SendResponse,
+                Cause::Internal,
+            )));
+        }
+        self.write_spool(active);
+        None
+    }
+}
