@@ -57,10 +57,8 @@ pub fn begin(
         return Ok(());
     }
     let target = request.head.path_and_query();
-    let path = target
-        .split(|&byte| byte == b'?')
-        .next()
-        .unwrap_or_default();
+    let path_end = memchr::memchr(b'?', target).unwrap_or(target.len());
+    let path = target.get(..path_end).unwrap_or_default();
     request.quoted = memchr::memchr(b'%', path).is_some();
     request.plus = memchr::memchr(b'+', path).is_some();
     match normalise(target, host.early.merge_slashes, &mut request.uri) {

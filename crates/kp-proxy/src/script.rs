@@ -286,13 +286,11 @@ impl<'a> Run<'a> {
     fn answer(&self, answer: &Return, exchange: &mut Exchange) -> Flow {
         let mut text = Vec::new();
         match answer {
-            // nginx ends the connection for these three, since it uses the numbers for just that.
-            Return::Status(status @ (408 | 444 | 499)) => Flow::Close(*status),
-            Return::Status(status @ (301 | 302 | 303 | 307 | 308)) => {
-                Flow::Answer(Answer::redirect(*status, text))
+            Return::Status(status) => without_text(*status),
+            // As nginx: an error with a text that is written as nothing is one without.
+            Return::Text(status @ 400.., template) if template.parts.is_empty() => {
+                without_text(*status)
             }
-            Return::Status(status @ ..400) => Flow::Answer(Answer::text(*status, text)),
-            Return::Status(status) => Flow::Answer(Answer::status(*status)),
             Return::Text(status, template) => {
                 self.evaluation().template(template, exchange, &mut text);
                 Flow::Answer(Answer::text(*status, text))
@@ -302,6 +300,16 @@ impl<'a> Run<'a> {
                 Flow::Answer(Answer::redirect(*status, text))
             }
         }
+    }
+}
+
+fn without_text(status: u16) -> Flow {
+    match status {
+        // nginx ends the connection for these three, since it uses the numbers for just that.
+        408 | 444 | 499 => Flow::Close(status),
+        301 | 302 | 303 | 307 | 308 => Flow::Answer(Answer::redirect(status, Vec::new())),
+        ..400 => Flow::Answer(Answer::text(status, Vec::new())),
+        _ => Flow::Answer(Answer::status(status)),
     }
 }
 

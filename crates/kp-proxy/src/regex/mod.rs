@@ -311,7 +311,7 @@ mod tests {
         ];
         for pattern in patterns {
             let regex = Regex::new(pattern, false).unwrap();
-            for length in [30, 200, 2_000, 8_000, 32_000] {
+            for length in [40, 8_000] {
                 let mut subject = vec![b'a'; length];
                 subject.push(b'!');
                 let mut found = Vec::new();

@@ -197,3 +197,36 @@ fn a_request_without_a_name_gets_the_default_server() {
     assert_eq!(answer("GET / HTTP/1.0\r\n\r\n"), Ok("second".to_owned()));
     assert_eq!(answer("GET / HTTP/1.1\r\n\r\n"), Err(400));
 }
+
+proptest! {
+    /// The sorted table with its parents finds what a search through all texts finds.
+    #[test]
+    fn the_longest_prefix_wins(
+        texts in proptest::collection::btree_set("/[ab/]{0,5}", 1..20),
+        exact in any::<u64>(),
+        targets in proptest::collection::vec("/[ab/c]{0,7}", 1..20),
+    ) {
+        let is_exact = |index: usize| exact >> index & 1 == 1;
+        let mut http = String::from("server { listen LISTEN; merge_slashes off;\n");
+        for (index, text) in texts.iter().enumerate() {
+            let mark = if is_exact(index) { "=" } else { "" };
+            http.push_str(&format!("location {mark} \"{text}\" {{ return 200 \"{mark}{text}\"; }}\n"));
+        }
+        http.push('}');
+        let bed = Bed::new(&http);
+        for target in &targets {
+            let same = texts.iter().enumerate().find(|(index, text)| is_exact(*index) && *text == target);
+            let longest = texts
+                .iter()
+                .enumerate()
+                .filter(|(index, text)| !is_exact(*index) && target.starts_with(text.as_str()))
+                .max_by_key(|(_, text)| text.len());
+            let expected = match (same, longest) {
+                (Some((_, text)), _) => format!("200 ={text}"),
+                (None, Some((_, text))) => format!("200 {text}"),
+                (None, None) => String::from("404"),
+            };
+            prop_assert_eq!(bed.ask(&format!("GET {target}")), expected, "{}", target);
+        }
+    }
+}
