@@ -32,6 +32,21 @@ impl Port {
         panic!("no free port between {FIRST} and {LAST}");
     }
 
+    /// Takes that many free ports with consecutive numbers.
+    pub fn take_row(count: u16) -> Vec<Self> {
+        for _ in 0..1000 {
+            let first = Self::take();
+            let rest: Option<Vec<Self>> = (1..count)
+                .map(|step| Self::claim(first.number + step))
+                .collect();
+            if let Some(mut rest) = rest {
+                rest.insert(0, first);
+                return rest;
+            }
+        }
+        panic!("no {count} free ports in a row");
+    }
+
     fn claim(number: u16) -> Option<Self> {
         let lock = UdpSocket::bind((Ipv4Addr::LOCALHOST, number)).ok()?;
         TcpListener::bind((Ipv4Addr::UNSPECIFIED, number)).ok()?;
