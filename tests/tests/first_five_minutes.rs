@@ -71,7 +71,7 @@ impl Clone {
     /// A command in the clone, run by a normal user.
     fn command(&self, program: &str) -> Command {
         let mut command = if nix::unistd::geteuid().is_root() {
-            let mut command = Command::new("setpriv");
+            let mut command = Command::new(tool("setpriv"));
             let user = [format!("--reuid={NOBODY}"), format!("--regid={NOBODY}")];
             command.args(user).args(["--clear-groups", program]);
             command
@@ -97,6 +97,15 @@ impl Clone {
     fn configuration(&self) -> PathBuf {
         self.path().join("target/run/kp.yaml")
     }
+}
+
+/// Where a program is.
+fn tool(name: &str) -> PathBuf {
+    let path = std::env::var_os("PATH").expect("a path");
+    let mut places = std::env::split_paths(&path).map(|directory| directory.join(name));
+    places
+        .find(|path| path.is_file())
+        .unwrap_or_else(|| panic!("no {name} here"))
 }
 
 fn done(command: &mut Command) {
@@ -302,12 +311,8 @@ fn missing_tools_are_named() {
     // A machine with a shell and nothing else.
     let tools = clone.directory.path().join("tools");
     fs::create_dir(&tools).expect("a directory");
-    for tool in ["sh", "id"] {
-        let path = std::env::split_paths(&std::env::var_os("PATH").expect("a path"))
-            .map(|directory| directory.join(tool))
-            .find(|path| path.is_file())
-            .expect("the tool");
-        symlink(path, tools.join(tool)).expect("a link");
+    for name in ["sh", "id"] {
+        symlink(tool(name), tools.join(name)).expect("a link");
     }
     let shell = |script: &[&str]| {
         let shell = clone

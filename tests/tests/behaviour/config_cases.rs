@@ -365,7 +365,7 @@ fn findings_show_the_line_and_a_hint() {
 fn all_errors_are_told_at_once() {
     let nginx = "http {\n server {\n  listen 127.0.0.1:0;\n  nonsense 1;\n  client_max_body_size 1x;
   keepalive_timeout 1h1h;\n  tcp_nodelay perhaps;\n  set $a;\n  set $a $no_such;\n  worker_processes 2;
-  include no-such-file;\n  location ~ ( { }\n  proxy_pass http://u;\n  return 9999;\n }\n}\n";
+  include no-such-file;\n  location ~ x y z { }\n  proxy_pass http://u;\n  return 9999;\n }\n}\n";
     let checked = Setup::new(nginx).check();
     assert_eq!(checked.code, 1);
     for line in 3..=14 {
@@ -374,6 +374,18 @@ fn all_errors_are_told_at_once() {
             "nothing about line {line}: {}",
             checked.stderr
         );
+    }
+}
+
+#[test]
+fn a_bad_regex_has_its_place() {
+    for server in [
+        "location ~ ( { }",
+        "rewrite ^/(a /b;",
+        "if ($uri ~ [) { return 404; }",
+    ] {
+        let text = format!("http {{ server {{\n{server}\n}} }}");
+        refused(&Setup::new(&text).check(), 2, server);
     }
 }
 

@@ -204,6 +204,18 @@ fn a_drain_gives_idle_clients_a_moment() {
     );
 }
 
+/// Writes a byte every `interval` until writing fails: the other side has stopped reading. `None` after four seconds.
+fn read_for(client: &mut Client, interval: Duration) -> Option<Duration> {
+    let start = Instant::now();
+    while start.elapsed() < SECOND * 4 {
+        if client.send_for(b"x", SECOND) == 0 {
+            return Some(start.elapsed());
+        }
+        kp_tests::wait::pause(interval);
+    }
+    None
+}
+
 /// Shows: lingering_close, lingering_time, lingering_timeout
 #[test]
 fn unread_bytes_are_read_for_a_while() {
@@ -218,46 +230,39 @@ fn unread_bytes_are_read_for_a_while() {
         .server("lingering_time 30s; lingering_timeout 600ms;")
         .start();
     let mut client = upload(&kp);
-    let start = Instant::now();
-    assert!(client.closes_within(SECOND * 3));
-    assert!(
-        start.elapsed() >= Duration::from_millis(500),
-        "the pause between reads: {:?}",
-        start.elapsed()
+    kp_tests::wait::pause(Duration::from_millis(300));
+    assert_eq!(
+        read_for(&mut client, Duration::from_millis(300)),
+        None,
+        "each byte came in time"
     );
+    let mut client = upload(&kp);
+    kp_tests::wait::pause(Duration::from_millis(1200));
+    let took = read_for(&mut client, Duration::from_millis(50))
+        .expect("lingering_timeout is the longest pause");
+    assert!(took <= SECOND, "{took:?}");
 
     let kp = Setup::new(text)
         .server("lingering_time 1s; lingering_timeout 600ms;")
         .start();
-    let mut client = upload(&kp);
-    let start = Instant::now();
-    let ended = loop {
-        client.send([b'x'; 1000]);
-        if client.closes_within(Duration::from_millis(200)) {
-            break true;
-        }
-        if start.elapsed() > SECOND * 4 {
-            break false;
-        }
-    };
-    assert!(ended, "lingering_time is the most");
+    let took =
+        read_for(&mut upload(&kp), Duration::from_millis(100)).expect("lingering_time is the most");
+    assert!(
+        took >= Duration::from_millis(900) && took <= SECOND * 3,
+        "{took:?}"
+    );
 
-    // What a client still sends after the end of the answer is read, or answered with a reset.
+    let goodbye = "GET / HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n";
     for (setting, read) in [("off", false), ("always", true)] {
         let kp = Setup::new(text)
             .server(&format!("lingering_close {setting};"))
             .start();
         let mut client = kp.client();
-        client.send("GET / HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n");
-        assert_eq!(client.response().status(), 200);
+        assert_eq!(client.ask(goodbye).status(), 200);
         assert!(client.closes_within(SECOND));
-        client.send("x");
-        kp_tests::wait::pause(Duration::from_millis(100));
-        assert_eq!(
-            client.send_for(b"y", SECOND) == 1,
-            read,
-            "lingering_close {setting}"
-        );
+        let took = read_for(&mut client, Duration::from_millis(100));
+        let stopped_soon = took.is_some_and(|took| took < SECOND);
+        assert_eq!(stopped_soon, !read, "lingering_close {setting}: {took:?}");
     }
 }
 
