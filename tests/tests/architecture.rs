@@ -203,6 +203,9 @@ fn functions(content: &str) -> Vec<(String, usize)> {
     for (index, line) in lines.iter().enumerate() {
         let code = line.trim_start();
         let depth = line.len() - code.len();
+        if index > 0 && lines[index - 1].trim() == "#[test]" {
+            continue;
+        }
         let Some((before, after)) = code.split_once("fn ") else {
             continue;
         };
