@@ -122,9 +122,9 @@ impl Worker {
         }
         let (timer, deadline_ms) = (client.timer, client.deadline_ms);
         if deadline_ms == NEVER {
-            self.wheel.disarm(timer)
+            self.wheel.disarm(timer);
         } else {
-            self.wheel.arm(timer, deadline_ms)
+            self.wheel.arm(timer, deadline_ms);
         }
     }
 
@@ -391,9 +391,11 @@ impl Worker {
         self.wheel.free(client.timer);
         self.counters.decrement(Counter::ConnectionsActive);
         match client.phase {
-            ClientPhase::Exchange if client.active.is_some() => self.counters.decrement(Counter::RequestsActive),
+            ClientPhase::Exchange if client.active.is_some() => {
+                self.counters.decrement(Counter::RequestsActive)
+            }
             ClientPhase::Head if client.requests > 0 => {
-                self.counters.decrement(Counter::ConnectionsIdle)
+                self.counters.decrement(Counter::ConnectionsIdle);
             }
             ClientPhase::Exchange | ClientPhase::Head | ClientPhase::Linger => {}
         }

@@ -747,9 +747,9 @@ fn set(deadline: &mut u64, wanted: bool, then: u64) {
 
 fn arm(wheel: &mut crate::wheel::Wheel, timer: crate::wheel::TimerId, deadline_ms: u64) {
     if deadline_ms == NEVER {
-        wheel.disarm(timer)
+        wheel.disarm(timer);
     } else {
-        wheel.arm(timer, deadline_ms)
+        wheel.arm(timer, deadline_ms);
     }
 }
 

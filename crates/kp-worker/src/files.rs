@@ -66,7 +66,7 @@ impl Worker {
         match error {
             FileError::NotFound(_) if !self.location(active.exchange.location).log_not_found => {}
             FileError::NotFound(text) | FileError::Forbidden(text) => {
-                self.log_exchange(active, Level::Error, text)
+                self.log_exchange(active, Level::Error, text);
             }
             FileError::Other(text) => self.log_exchange(active, Level::Crit, text),
             FileError::Directory => {}

@@ -128,7 +128,7 @@ impl Worker {
                 (AccessLogTarget::File(id), _) => self.append_log(*id, log, &line),
                 (AccessLogTarget::Stderr, _) => self.logs.stderr.extend_from_slice(&line),
                 (AccessLogTarget::Template(_), path) => {
-                    self.write_to_path(path.unwrap_or_default(), &line)
+                    self.write_to_path(path.unwrap_or_default(), &line);
                 }
             }
             self.logs.line = line;

@@ -153,7 +153,7 @@ impl Worker {
                     .reopened(usize::from(u16::from_be_bytes([*high, *low])), fds);
             }
             _ => {
-                log::error!(target: "alert", "the master sent a message this worker does not know")
+                log::error!(target: "alert", "the master sent a message this worker does not know");
             }
         }
     }
@@ -168,7 +168,7 @@ impl Worker {
             {
                 Ok(file) => self.logs.reopened(index, &[OwnedFd::from(file)]),
                 Err(error) => {
-                    log::error!(target: "emerg", "open() \"{}\" failed ({})", path.display(), crate::jobs::errno_text(&error))
+                    log::error!(target: "emerg", "open() \"{}\" failed ({})", path.display(), crate::jobs::errno_text(&error));
                 }
             }
         }

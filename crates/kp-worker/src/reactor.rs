@@ -64,6 +64,8 @@ pub(crate) struct Worker {
     pub(crate) upstreams: Slots<Upstream>,
     pub(crate) exchanges: Slots<Box<Active>>,
     /// Exchanges that are not in use, with their small allocations.
+    #[allow(clippy::vec_box)]
+    // Boxes move between here and `exchanges`; their address is their cost.
     pub(crate) spare: Vec<Box<Active>>,
     pub(crate) queue: VecDeque<u64>,
     pub(crate) groups: Groups,
@@ -256,7 +258,7 @@ impl Worker {
                 match upstream.active {
                     Some(active) => self.enqueue_exchange(active),
                     None if upstream.transport.readable || upstream.transport.errored => {
-                        self.end_idle_upstream(key)
+                        self.end_idle_upstream(key);
                     }
                     None => {}
                 }
