@@ -239,15 +239,7 @@ impl Translator<'_> {
                 return Ok(());
             }
             Some('\'') => {
-                self.output.push_str("?P<");
-                self.input.next();
-                let name: String = self
-                    .input
-                    .by_ref()
-                    .take_while(|next| *next != '\'')
-                    .collect();
-                self.output.push_str(&name);
-                self.output.push('>');
+                self.quoted_name();
                 return Ok(());
             }
             Some('<') => match ahead.next() {
@@ -287,6 +279,19 @@ impl Translator<'_> {
             }
         }
         Ok(())
+    }
+
+    /// `(?'name'` is written as `(?P<name>`.
+    fn quoted_name(&mut self) {
+        self.output.push_str("?P<");
+        self.input.next();
+        let name: String = self
+            .input
+            .by_ref()
+            .take_while(|next| *next != '\'')
+            .collect();
+        self.output.push_str(&name);
+        self.output.push('>');
     }
 
     fn class(&mut self) {

@@ -2,10 +2,10 @@
 
 use super::{Evaluation, headers, upstream};
 use crate::Exchange;
-use crate::exchange::Attempt;
+use crate::exchange::{Attempt, Request};
 use kp_config::model::{ListenAddress, Root};
 use kp_config::template::Builtin;
-use kp_http::{Known, Version};
+use kp_http::{Known, RequestHead, Version};
 use std::io::Write;
 use std::net::{IpAddr, SocketAddr};
 
@@ -13,49 +13,46 @@ use std::net::{IpAddr, SocketAddr};
 const NGINX_VERSION: &str = "1.31.5";
 
 impl Evaluation<'_> {
-    /// Appends the value of a fixed variable; false where it has none.
+    /// Appends the value of a fixed variable; false where it has none. Each family knows its own; a test asks for all.
     pub(super) fn builtin(
         self,
         builtin: Builtin,
         exchange: &mut Exchange,
         out: &mut Vec<u8>,
     ) -> bool {
-        let request = &exchange.request;
-        let head = &request.head;
-        match builtin {
-            Builtin::Args | Builtin::QueryString => present(&request.args, out),
-            Builtin::IsArgs if request.args.is_empty() => true,
-            Builtin::IsArgs => bytes(b"?", out),
-            Builtin::Uri | Builtin::DocumentUri => bytes(&request.uri, out),
-            Builtin::Request => present(head.request_line(), out),
-            Builtin::RequestUri => present(head.path_and_query(), out),
-            Builtin::RequestMethod => match request.method {
-                Some(method) => bytes(method.as_bytes(), out),
-                None => present(head.method_text(), out),
-            },
-            Builtin::ServerProtocol => bytes(
-                match head.version {
-                    Version::Http10 => b"HTTP/1.0",
-                    Version::Http11 => b"HTTP/1.1",
-                },
-                out,
-            ),
-            Builtin::ContentLength => head
-                .find(Known::ContentLength)
-                .is_some_and(|value| bytes(value, out)),
-            Builtin::ContentType => head
-                .find(Known::ContentType)
-                .is_some_and(|value| bytes(value, out)),
-            Builtin::RemoteUser => headers::basic_user(head, out),
-            Builtin::RequestBody => request.body.as_ref().is_some_and(|body| bytes(body, out)),
-            Builtin::RequestBodyFile => request
-                .body_file
-                .as_ref()
-                .is_some_and(|name| bytes(name, out)),
-            Builtin::RequestId => request_id(self, exchange, out),
-            Builtin::Host => bytes(&request.host, out),
-            Builtin::RequestPort => request_port(exchange).is_none_or(|port| decimal(port, out)),
-            Builtin::IsRequestPort => request_port(exchange).is_none_or(|_| bytes(b":", out)),
+        of_request(builtin, &exchange.request, out)
+            .or_else(|| of_head(builtin, &exchange.request.head, out))
+            .or_else(|| recorded(builtin, exchange, out))
+            .or_else(|| self.time(builtin, exchange, out))
+            .or_else(|| of_attempts(builtin, &exchange.attempts, out))
+            .or_else(|| of_client(builtin, exchange, out))
+            .or_else(|| self.of_process(builtin, out))
+            .or_else(|| self.of_server(builtin, exchange, out))
+            .unwrap_or(false)
+    }
+
+    fn of_process(self, builtin: Builtin, out: &mut Vec<u8>) -> Option<bool> {
+        Some(match builtin {
+            Builtin::Hostname => bytes(self.context.hostname.as_bytes(), out),
+            Builtin::KpVersion => bytes(env!("CARGO_PKG_VERSION").as_bytes(), out),
+            Builtin::NginxVersion => bytes(NGINX_VERSION.as_bytes(), out),
+            Builtin::Pid => decimal(self.context.pid, out),
+            Builtin::TcpinfoRtt => self.tcp_info(0, out),
+            Builtin::TcpinfoRttvar => self.tcp_info(1, out),
+            Builtin::TcpinfoSndCwnd => self.tcp_info(2, out),
+            Builtin::TcpinfoRcvSpace => self.tcp_info(3, out),
+            _ => return None,
+        })
+    }
+
+    /// What the server and the location say, and what is made of it for this request.
+    fn of_server(
+        self,
+        builtin: Builtin,
+        exchange: &mut Exchange,
+        out: &mut Vec<u8>,
+    ) -> Option<bool> {
+        Some(match builtin {
             Builtin::ServerName => self
                 .context
                 .config
@@ -70,76 +67,33 @@ impl Evaluation<'_> {
             },
             Builtin::Https => true,
             Builtin::Scheme => bytes(b"http", out),
+            Builtin::LimitRate => bytes(b"0", out),
             Builtin::DocumentRoot => self.document_root(exchange, out),
             Builtin::RealpathRoot => self.realpath_root(exchange, out),
             Builtin::RequestFilename => self.request_filename(exchange, out),
-            Builtin::ProxyHost => present(&request.proxy_host, out),
-            Builtin::ProxyPort => request.proxy_port != 0 && decimal(request.proxy_port, out),
-            Builtin::ProxyAddXForwardedFor => {
-                headers::forwarded_for(head, out);
-                remote_address(exchange.connection.remote, out)
-            }
-            Builtin::RemoteAddr => remote_address(exchange.connection.remote, out),
-            Builtin::RemotePort => match exchange.connection.remote {
-                Some(remote) => decimal(remote.port(), out),
-                None => true,
-            },
-            Builtin::BinaryRemoteAddr => match exchange.connection.remote.map(|remote| remote.ip())
-            {
-                Some(IpAddr::V4(ip)) => bytes(&ip.octets(), out),
-                Some(IpAddr::V6(ip)) => bytes(&ip.octets(), out),
-                None => bytes(b"unix:", out),
-            },
-            Builtin::LimitRate => bytes(b"0", out),
-            Builtin::Hostname => bytes(self.context.hostname.as_bytes(), out),
-            Builtin::KpVersion => bytes(env!("CARGO_PKG_VERSION").as_bytes(), out),
-            Builtin::NginxVersion => bytes(NGINX_VERSION.as_bytes(), out),
-            Builtin::Pid => decimal(self.context.pid, out),
-            Builtin::FailureReason => exchange
-                .record
-                .reason
-                .is_some_and(|reason| bytes(reason.as_bytes(), out)),
-            Builtin::Connection
-            | Builtin::ConnectionRequests
-            | Builtin::ConnectionTime
-            | Builtin::Pipe
-            | Builtin::BodyBytesSent
-            | Builtin::BytesSent
-            | Builtin::RequestCompletion
-            | Builtin::RequestLength
-            | Builtin::Status => recorded(self, builtin, exchange, out),
-            Builtin::RequestTime | Builtin::Msec | Builtin::TimeLocal | Builtin::TimeIso8601 => {
-                self.time(builtin, exchange, out)
-            }
-            Builtin::TcpinfoRtt => self.tcp_info(0, out),
-            Builtin::TcpinfoRttvar => self.tcp_info(1, out),
-            Builtin::TcpinfoSndCwnd => self.tcp_info(2, out),
-            Builtin::TcpinfoRcvSpace => self.tcp_info(3, out),
-            Builtin::UpstreamAddr
-            | Builtin::UpstreamBytesReceived
-            | Builtin::UpstreamBytesSent
-            | Builtin::UpstreamConnectTime
-            | Builtin::UpstreamHeaderTime
-            | Builtin::UpstreamResponseLength
-            | Builtin::UpstreamResponseTime
-            | Builtin::UpstreamStatus => of_attempts(builtin, &exchange.attempts, out),
-        }
+            Builtin::RequestId => request_id(self, exchange, out),
+            _ => return None,
+        })
     }
 
-    fn time(self, builtin: Builtin, exchange: &Exchange, out: &mut Vec<u8>) -> bool {
+    fn time(self, builtin: Builtin, exchange: &Exchange, out: &mut Vec<u8>) -> Option<bool> {
         let now = self.context.now;
         match builtin {
-            Builtin::TimeLocal => bytes(now.dates.local.as_bytes(), out),
-            Builtin::TimeIso8601 => bytes(now.dates.iso8601.as_bytes(), out),
-            Builtin::Msec => {
-                seconds(now.unix_ms, out);
-                true
-            }
-            _ => {
+            Builtin::TimeLocal => out.extend_from_slice(now.dates.local.as_bytes()),
+            Builtin::TimeIso8601 => out.extend_from_slice(now.dates.iso8601.as_bytes()),
+            Builtin::Msec => seconds(now.unix_ms, out),
+            Builtin::RequestTime => {
                 seconds(now.mono_ms.saturating_sub(exchange.record.started_ms), out);
-                true
             }
+            Builtin::ConnectionTime => {
+                seconds(
+                    now.mono_ms.saturating_sub(exchange.connection.accepted_ms),
+                    out,
+                );
+            }
+            _ => return None,
         }
+        Some(true)
     }
 
     fn tcp_info(self, which: usize, out: &mut Vec<u8>) -> bool {
@@ -223,58 +177,123 @@ impl Evaluation<'_> {
     }
 }
 
+/// What was asked, as routing left it.
+fn of_request(builtin: Builtin, request: &Request, out: &mut Vec<u8>) -> Option<bool> {
+    Some(match builtin {
+        Builtin::Host => bytes(&request.host, out),
+        Builtin::Uri | Builtin::DocumentUri => bytes(&request.uri, out),
+        Builtin::Args | Builtin::QueryString => present(&request.args, out),
+        Builtin::IsArgs if request.args.is_empty() => true,
+        Builtin::IsArgs => bytes(b"?", out),
+        Builtin::RequestMethod => match request.method {
+            Some(method) => bytes(method.as_bytes(), out),
+            None => present(request.head.method_text(), out),
+        },
+        Builtin::RequestBody => request.body.as_ref().is_some_and(|body| bytes(body, out)),
+        Builtin::RequestBodyFile => request
+            .body_file
+            .as_ref()
+            .is_some_and(|name| bytes(name, out)),
+        Builtin::ProxyHost => present(&request.proxy_host, out),
+        Builtin::ProxyPort => request.proxy_port != 0 && decimal(request.proxy_port, out),
+        _ => return None,
+    })
+}
+
+/// What was asked, as it came.
+fn of_head(builtin: Builtin, head: &RequestHead, out: &mut Vec<u8>) -> Option<bool> {
+    let field = |known| head.find(known);
+    Some(match builtin {
+        Builtin::Request => present(head.request_line(), out),
+        Builtin::RequestUri => present(head.path_and_query(), out),
+        Builtin::ServerProtocol => bytes(
+            match head.version {
+                Version::Http10 => b"HTTP/1.0",
+                Version::Http11 => b"HTTP/1.1",
+            },
+            out,
+        ),
+        Builtin::ContentLength => {
+            field(Known::ContentLength).is_some_and(|value| bytes(value, out))
+        }
+        Builtin::ContentType => field(Known::ContentType).is_some_and(|value| bytes(value, out)),
+        Builtin::RemoteUser => headers::basic_user(head, out),
+        Builtin::RequestPort => request_port(head).is_none_or(|port| decimal(port, out)),
+        Builtin::IsRequestPort => request_port(head).is_none_or(|_| bytes(b":", out)),
+        _ => return None,
+    })
+}
+
+/// Who asked.
+fn of_client(builtin: Builtin, exchange: &Exchange, out: &mut Vec<u8>) -> Option<bool> {
+    let remote = exchange.connection.remote;
+    Some(match builtin {
+        Builtin::RemoteAddr => remote_address(remote, out),
+        Builtin::RemotePort => match remote {
+            Some(remote) => decimal(remote.port(), out),
+            None => true,
+        },
+        Builtin::BinaryRemoteAddr => match remote.map(|remote| remote.ip()) {
+            Some(IpAddr::V4(ip)) => bytes(&ip.octets(), out),
+            Some(IpAddr::V6(ip)) => bytes(&ip.octets(), out),
+            None => bytes(b"unix:", out),
+        },
+        Builtin::ProxyAddXForwardedFor => {
+            headers::forwarded_for(&exchange.request.head, out);
+            remote_address(remote, out)
+        }
+        _ => return None,
+    })
+}
+
 /// Facts of the connection and of what was transferred.
-fn recorded(
-    evaluation: Evaluation<'_>,
-    builtin: Builtin,
-    exchange: &Exchange,
-    out: &mut Vec<u8>,
-) -> bool {
+fn recorded(builtin: Builtin, exchange: &Exchange, out: &mut Vec<u8>) -> Option<bool> {
     let (connection, record) = (&exchange.connection, &exchange.record);
     match builtin {
         Builtin::Connection => number(connection.serial, out),
         Builtin::ConnectionRequests => number(u64::from(connection.requests), out),
-        Builtin::ConnectionTime => {
-            seconds(
-                evaluation
-                    .context
-                    .now
-                    .mono_ms
-                    .saturating_sub(connection.accepted_ms),
+        Builtin::Pipe => out.push(if connection.pipelined { b'p' } else { b'.' }),
+        Builtin::BytesSent => number(record.bytes_sent, out),
+        Builtin::BodyBytesSent => {
+            number(
+                record.bytes_sent.saturating_sub(record.head_bytes_sent),
                 out,
             );
         }
-        Builtin::Pipe => out.push(if connection.pipelined { b'p' } else { b'.' }),
-        Builtin::BytesSent => number(record.bytes_sent, out),
-        Builtin::BodyBytesSent => number(
-            record.bytes_sent.saturating_sub(record.head_bytes_sent),
-            out,
-        ),
         Builtin::RequestLength => number(record.request_length, out),
         Builtin::RequestCompletion if record.completed => out.extend_from_slice(b"OK"),
+        Builtin::RequestCompletion => {}
+        Builtin::FailureReason => {
+            return Some(
+                record
+                    .reason
+                    .is_some_and(|reason| bytes(reason.as_bytes(), out)),
+            );
+        }
         Builtin::Status => {
             let status = exchange.response.status.min(999);
             out.extend(
                 [status / 100, status / 10 % 10, status % 10].map(|digit| b'0' + digit as u8),
             );
         }
-        _ => {}
+        _ => return None,
     }
-    true
+    Some(true)
 }
 
-fn of_attempts(builtin: Builtin, attempts: &[Attempt], out: &mut Vec<u8>) -> bool {
-    upstream::list(attempts, out, |attempt, out| match builtin {
-        Builtin::UpstreamAddr => out.extend_from_slice(attempt.address.as_bytes()),
-        Builtin::UpstreamStatus => upstream::status(attempt.status, out),
-        Builtin::UpstreamConnectTime => upstream::time(attempt.connect_ms, out),
-        Builtin::UpstreamHeaderTime => upstream::time(attempt.header_ms, out),
-        Builtin::UpstreamResponseTime => upstream::time(attempt.response_ms, out),
-        Builtin::UpstreamResponseLength => number(attempt.response_length, out),
-        Builtin::UpstreamBytesSent => number(attempt.bytes_sent, out),
-        Builtin::UpstreamBytesReceived => number(attempt.bytes_received, out),
-        _ => {}
-    })
+fn of_attempts(builtin: Builtin, attempts: &[Attempt], out: &mut Vec<u8>) -> Option<bool> {
+    let write: fn(&Attempt, &mut Vec<u8>) = match builtin {
+        Builtin::UpstreamAddr => |attempt, out| out.extend_from_slice(attempt.address.as_bytes()),
+        Builtin::UpstreamStatus => |attempt, out| upstream::status(attempt.status, out),
+        Builtin::UpstreamConnectTime => |attempt, out| upstream::time(attempt.connect_ms, out),
+        Builtin::UpstreamHeaderTime => |attempt, out| upstream::time(attempt.header_ms, out),
+        Builtin::UpstreamResponseTime => |attempt, out| upstream::time(attempt.response_ms, out),
+        Builtin::UpstreamResponseLength => |attempt, out| number(attempt.response_length, out),
+        Builtin::UpstreamBytesSent => |attempt, out| number(attempt.bytes_sent, out),
+        Builtin::UpstreamBytesReceived => |attempt, out| number(attempt.bytes_received, out),
+        _ => return None,
+    };
+    Some(upstream::list(attempts, out, write))
 }
 
 fn request_id(evaluation: Evaluation<'_>, exchange: &mut Exchange, out: &mut Vec<u8>) -> bool {
@@ -292,8 +311,8 @@ fn request_id(evaluation: Evaluation<'_>, exchange: &mut Exchange, out: &mut Vec
 }
 
 /// The port the request names, if it names one.
-fn request_port(exchange: &Exchange) -> Option<u16> {
-    let host = exchange.request.head.host()?;
+fn request_port(head: &RequestHead) -> Option<u16> {
+    let host = head.host()?;
     kp_http::target::split_host(host)?
         .1
         .filter(|&port| port != 0)

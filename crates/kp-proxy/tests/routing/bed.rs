@@ -1,6 +1,6 @@
 //! A configuration to put requests to, and the world around it.
 
-use kp_config::model::{FileTest, Handler, Root};
+use kp_config::model::{FileTest, Handler};
 use kp_http::{HeadLimits, HeadReader};
 use kp_proxy::context::Dates;
 use kp_proxy::{Answer, BodyPlan, Context, ErrorAction, Exchange, Facts, Now, Program, Routed};
@@ -72,14 +72,6 @@ impl Bed {
             pid: 1,
             hostname: "box",
         }
-    }
-
-    /// The `root` that holds without one: `html` below the prefix.
-    pub(crate) fn program_root(&self) -> String {
-        let Root::Root(path) = &self.config.http.locations[0].root else {
-            panic!("an alias")
-        };
-        path.as_literal().unwrap().to_owned()
     }
 
     /// Begins an exchange with a head; the status of a refusal.
