@@ -662,6 +662,8 @@ impl Worker {
         }
         if deadlines.client_write <= now_ms {
             self.counters.increment(Counter::TimeoutsClientSend);
+            // Who took nothing for so long gets nothing more; waiting for this to leave would be waiting for ever.
+            active.to_client.clear(&mut self.buffers);
             return Some(Input::ClientFailed(Failure::new(
                 Phase::SendResponse,
                 Cause::ClientSendTimeout,
