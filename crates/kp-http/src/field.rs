@@ -4,6 +4,8 @@
 //! (`ignore_invalid_headers`, `underscores_in_headers`), what a legal name and value is (RFC 9110 §5.1, §5.5).
 //! Does not decide what a field does to framing (`framing`) or to forwarding (`hop`).
 
+use std::ops::Range;
+
 macro_rules! known_names {
     ($($variant:ident $text:literal),* $(,)?) => {
         /// A field name that some part of kp asks for by meaning. `Other` is every name not in the table.
@@ -160,6 +162,20 @@ impl Field {
     #[must_use]
     pub fn is_dropped(&self) -> bool {
         self.flags & DROPPED != 0
+    }
+
+    /// Where the whole line stands in the bytes of its head, if it stands there as it would be written anew:
+    /// `Name: value\r\n`, without other white space. Whoever writes the next head can then copy it in one piece.
+    #[must_use]
+    pub fn plain_line(&self, bytes: &[u8]) -> Option<Range<usize>> {
+        let name_at = self.name_at as usize;
+        let name_end = name_at + usize::from(self.name_len);
+        let value_at = self.value_at as usize;
+        let value_end = value_at + self.value_len as usize;
+        let plain = value_at == name_end + 2
+            && bytes.get(name_end..value_at) == Some(b": ")
+            && bytes.get(value_end..value_end + 2) == Some(b"\r\n");
+        plain.then_some(name_at..value_end + 2)
     }
 
     pub(crate) fn name<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {
@@ -364,6 +380,35 @@ mod tests {
         want.extend(b'A'..=b'Z');
         want.sort_unstable();
         assert_eq!(legal, want);
+    }
+
+    #[test]
+    fn lines_that_are_written_as_kp_writes_them() {
+        let plain = |line: &[u8]| {
+            let colon = line.iter().position(|&byte| byte == b':').expect("a colon");
+            let value = trim_ows(line[colon + 1..].trim_ascii_end());
+            let value_at = value.as_ptr() as usize - line.as_ptr() as usize;
+            let field = Field {
+                name_at: 0,
+                value_at: value_at as u32,
+                value_len: value.len() as u32,
+                name_len: colon as u16,
+                known: Known::Other,
+                flags: 0,
+            };
+            field.plain_line(line)
+        };
+        assert_eq!(plain(b"A: b\r\nC: d\r\n\r\n".split_at(6).0), Some(0..6));
+        for line in [
+            b"A:b\r\n".as_slice(),
+            b"A:\tb\r\n",
+            b"A:  b\r\n",
+            b"A: b \r\n",
+            b"A: b\n",
+            b"A:\r\n",
+        ] {
+            assert_eq!(plain(line), None, "{}", line.escape_ascii());
+        }
     }
 
     #[test]

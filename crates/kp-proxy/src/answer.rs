@@ -134,9 +134,11 @@ pub(crate) fn write(
         write_location(out, target, exchange, location, context);
     }
     out.extend_from_slice(fields);
-    if let Body::Text(_) = body {
-        out.extend_from_slice(&exchange.response.carried);
-    }
+    write_carried(
+        out,
+        &exchange.response.carried,
+        matches!(body, Body::Text(_)),
+    );
     head.close(out, exchange, program, context);
     let head_bytes = out.len() - start;
     if !bodiless && !is_head(exchange) {
@@ -263,6 +265,15 @@ pub(crate) fn has_content_type(fields: &[u8]) -> bool {
         .split(|&byte| byte == b'\n')
         .filter_map(|line| line.get(..memchr::memchr(b':', line)?))
         .any(|name| Known::of(name) == Known::ContentType)
+}
+
+/// Appends the fields that were carried over; what they say about the body only where it is the body they knew of.
+fn write_carried(out: &mut Vec<u8>, fields: &[u8], same_body: bool) {
+    for line in fields.split_inclusive(|&byte| byte == b'\n') {
+        if same_body || !has_content_type(line) {
+            out.extend_from_slice(line);
+        }
+    }
 }
 
 /// What the bottom of a page calls the server.

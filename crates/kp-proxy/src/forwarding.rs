@@ -10,7 +10,7 @@ use crate::{Context, Exchange, vars};
 use kp_config::model::Forwarding;
 use kp_config::template::{Builtin, Variable};
 use kp_http::{Known, RequestHead, Version};
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 
 /// The fields it writes.
 pub(crate) const NAMES: [&str; 7] = [
@@ -110,7 +110,7 @@ pub(crate) fn write(
         if append {
             extend(out, &exchange.request.head, Known::Forwarded);
         }
-        forwarded_element(out, exchange.connection.remote, asked_host(exchange));
+        forwarded_element(out, exchange, program, context);
         out.extend_from_slice(b"\r\n");
     }
     if !heads.set.has(Known::Via) {
@@ -193,14 +193,24 @@ fn extend(out: &mut Vec<u8>, head: &RequestHead, known: Known) {
 }
 
 /// RFC 7239 §4: `for=…;host=…;proto=…`. An IPv6 address is bracketed and quoted (§6).
-fn forwarded_element(out: &mut Vec<u8>, remote: Option<SocketAddr>, host: &[u8]) {
-    use std::io::Write;
-    // Writing to a vector cannot fail.
-    let _ = match remote.map(|address| address.ip()) {
-        Some(IpAddr::V4(ip)) => write!(out, "for={ip}"),
-        Some(IpAddr::V6(ip)) => write!(out, "for=\"[{ip}]\""),
-        None => write!(out, "for=unknown"),
+fn forwarded_element(
+    out: &mut Vec<u8>,
+    exchange: &mut Exchange,
+    program: &Program,
+    context: &Context<'_>,
+) {
+    let (before, after): (&[u8], &[u8]) = match exchange.connection.remote {
+        Some(SocketAddr::V4(_)) => (b"for=", b""),
+        Some(SocketAddr::V6(_)) => (b"for=\"[", b"]\""),
+        None => (b"for=unknown", b""),
     };
+    out.extend_from_slice(before);
+    if exchange.connection.remote.is_some() {
+        let address = Variable::Builtin(Builtin::RemoteAddr);
+        vars::variable(&address, exchange, program, context, out);
+    }
+    out.extend_from_slice(after);
+    let host = asked_host(exchange);
     if !host.is_empty() {
         out.extend_from_slice(b";host=");
         quote(out, host);
@@ -267,28 +277,15 @@ mod tests {
     }
 
     #[test]
-    fn elements_are_quoted_where_needed() {
-        let element = |remote: Option<&str>, host: &str| {
+    fn quoting() {
+        let quoted = |text: &str| {
             let mut out = Vec::new();
-            forwarded_element(
-                &mut out,
-                remote.map(|text| text.parse().expect("address")),
-                host.as_bytes(),
-            );
+            quote(&mut out, text.as_bytes());
             String::from_utf8(out).expect("text")
         };
-        assert_eq!(
-            element(Some("192.0.2.1:5"), "a.test"),
-            "for=192.0.2.1;host=a.test;proto=http"
-        );
-        assert_eq!(
-            element(Some("[2001:db8::1]:5"), "a.test:8080"),
-            "for=\"[2001:db8::1]\";host=\"a.test:8080\";proto=http"
-        );
-        assert_eq!(
-            element(None, "[::1]"),
-            "for=unknown;host=\"[::1]\";proto=http"
-        );
-        assert_eq!(element(None, ""), "for=unknown;proto=http");
+        assert_eq!(quoted("a-1.test"), "a-1.test");
+        assert_eq!(quoted("a.test:8080"), "\"a.test:8080\"");
+        assert_eq!(quoted("[::1]"), "\"[::1]\"");
+        assert_eq!(quoted("a\"b\\"), "\"a\\\"b\\\\\"");
     }
 }

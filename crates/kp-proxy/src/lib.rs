@@ -9,6 +9,7 @@ mod client_head;
 pub mod context;
 pub mod exchange;
 pub mod failure;
+mod field_lines;
 pub mod file_head;
 mod forwarding;
 mod heads;

@@ -34,8 +34,8 @@ pub fn access_line(
         match format.escape {
             Escape::None => {}
             Escape::Default if !found => out.push(b'-'),
-            Escape::Default => escape_appended(out, start, is_plain_default, escape_default),
-            Escape::Json => escape_appended(out, start, is_plain_json, escape_json),
+            Escape::Default => escape_appended(out, start, escape_default),
+            Escape::Json => escape_appended(out, start, escape_json),
         }
     }
     out.push(b'\n');
@@ -122,28 +122,28 @@ fn hexadecimal(out: &mut String, byte: u8) {
 
 const HEX: &[u8; 16] = b"0123456789ABCDEF";
 
-/// Escapes what was appended since `start`. Nearly always there is nothing to do, which costs one look at each byte.
-fn escape_appended(
-    out: &mut Vec<u8>,
-    start: usize,
-    is_plain: fn(u8) -> bool,
-    escape: fn(&mut Vec<u8>, &[u8]),
-) {
+/// Escapes what was appended since `start`. Nearly always there is nothing to do.
+fn escape_appended(out: &mut Vec<u8>, start: usize, escape: fn(&mut Vec<u8>, &[u8])) {
     let value = out.get(start..).unwrap_or_default();
-    if value.iter().all(|&byte| is_plain(byte)) {
+    // Without leaving early, so that many bytes are looked at in one step.
+    if value
+        .iter()
+        .fold(true, |plain, &byte| plain & is_plain(byte))
+    {
         return;
     }
     let value = out.split_off(start);
     escape(out, &value);
 }
 
-fn is_plain_default(byte: u8) -> bool {
-    matches!(byte, b' '..=b'~') && byte != b'"' && byte != b'\\'
+/// What neither escaping changes.
+fn is_plain(byte: u8) -> bool {
+    byte.wrapping_sub(b' ') <= b'~' - b' ' && byte != b'"' && byte != b'\\'
 }
 
 fn escape_default(out: &mut Vec<u8>, value: &[u8]) {
     for &byte in value {
-        if is_plain_default(byte) {
+        if is_plain(byte) {
             out.push(byte);
         } else {
             out.extend_from_slice(&[
@@ -154,10 +154,6 @@ fn escape_default(out: &mut Vec<u8>, value: &[u8]) {
             ]);
         }
     }
-}
-
-fn is_plain_json(byte: u8) -> bool {
-    matches!(byte, b' '..=b'~') && byte != b'"' && byte != b'\\'
 }
 
 fn escape_json(out: &mut Vec<u8>, value: &[u8]) {
@@ -191,13 +187,13 @@ mod tests {
     fn json(value: &[u8]) -> Vec<u8> {
         let mut out = b"x".to_vec();
         out.extend_from_slice(value);
-        escape_appended(&mut out, 1, is_plain_json, escape_json);
+        escape_appended(&mut out, 1, escape_json);
         out.split_off(1)
     }
 
     fn plain(value: &[u8]) -> String {
         let mut out = value.to_vec();
-        escape_appended(&mut out, 0, is_plain_default, escape_default);
+        escape_appended(&mut out, 0, escape_default);
         String::from_utf8(out).expect("ASCII")
     }
 

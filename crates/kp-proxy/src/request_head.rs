@@ -6,6 +6,7 @@
 //! nothing the client puts into `Connection` can take it away. `Expect` is never passed on: kp answers it itself.
 //! Does not decide how the body is delimited ([`BodyPlan`] comes in).
 
+use crate::field_lines::Run;
 use crate::heads::LocationHeads;
 use crate::program::Program;
 use crate::target::write_target;
@@ -281,6 +282,7 @@ fn write_client_fields(
     without_aliases: bool,
 ) {
     let head = &exchange.request.head;
+    let mut run = Run::default();
     for field in head.fields() {
         let name = head.name(field);
         if field.is_hop() || heads.held_back.contains(field.known(), name) {
@@ -289,11 +291,9 @@ fn write_client_fields(
         if without_aliases && field.known() == Known::Other && forwarding::is_alias(name) {
             continue;
         }
-        out.extend_from_slice(name);
-        out.extend_from_slice(b": ");
-        out.extend_from_slice(head.value(field));
-        out.extend_from_slice(b"\r\n");
+        run.pass(out, &head.bytes, field, name, head.value(field));
     }
+    run.flush(out, &head.bytes);
 }
 
 /// The elements of a comma-separated list (RFC 9110 §5.6.1).

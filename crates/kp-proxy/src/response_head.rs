@@ -5,6 +5,7 @@
 //! [`Directives`]; `step` acts on it. Interim responses (RFC 9110 §15.2) and the answer to an upgrade are made here too.
 
 use crate::client_head::{self, ClientHead, can_chunk, expects_trailers, holds, is_head};
+use crate::field_lines::Run;
 use crate::heads::Seen;
 use crate::program::Program;
 use crate::{Context, Exchange, proxy_cookie, proxy_redirect};
@@ -373,39 +374,31 @@ fn write_fields(
     context: &Context<'_>,
 ) {
     let mut seen = Seen::default();
+    let mut run = Run::default();
     let mut at = 0;
     // By position: rewriting a value needs the exchange, which owns the head.
     while let Some(upstream) = &exchange.response.upstream {
         let Some(field) = upstream.fields.get(at).copied() else {
+            run.flush(out, &upstream.bytes);
             return;
         };
         at += 1;
         let name = upstream.name(&field);
-        match fate(&field, name, head, pass, &mut seen) {
-            Fate::Drop => {}
+        let rewrite = match fate(&field, name, head, pass, &mut seen) {
+            Fate::Drop => continue,
             Fate::Copy => {
-                out.extend_from_slice(name);
-                out.extend_from_slice(b": ");
-                out.extend_from_slice(upstream.value(&field));
-                out.extend_from_slice(b"\r\n");
+                run.pass(out, &upstream.bytes, &field, name, upstream.value(&field));
+                continue;
             }
-            Fate::Redirect => {
-                out.extend_from_slice(name);
-                out.extend_from_slice(b": ");
-                let value = upstream.value(&field).to_vec();
-                write_redirect(out, field.known(), value, head, exchange, program, context);
-                out.extend_from_slice(b"\r\n");
-            }
-            Fate::Cookie => {
-                out.extend_from_slice(name);
-                out.extend_from_slice(b": ");
-                let value = upstream.value(&field).to_vec();
-                let rewritten =
-                    proxy_cookie::rewrite(&value, &head.location.proxy, exchange, program, context);
-                push_sendable(out, &rewritten.unwrap_or(value));
-                out.extend_from_slice(b"\r\n");
-            }
-        }
+            Fate::Redirect => write_redirect,
+            Fate::Cookie => write_cookie,
+        };
+        run.flush(out, &upstream.bytes);
+        out.extend_from_slice(name);
+        out.extend_from_slice(b": ");
+        let value = upstream.value(&field).to_vec();
+        rewrite(out, field.known(), value, head, exchange, program, context);
+        out.extend_from_slice(b"\r\n");
     }
 }
 
@@ -461,6 +454,19 @@ fn write_redirect(
         client_head::write_origin(out, exchange, head.location, context);
     }
     push_sendable(out, &value);
+}
+
+fn write_cookie(
+    out: &mut Vec<u8>,
+    _: Known,
+    value: Vec<u8>,
+    head: &ClientHead<'_>,
+    exchange: &mut Exchange,
+    program: &Program,
+    context: &Context<'_>,
+) {
+    let rewritten = proxy_cookie::rewrite(&value, &head.location.proxy, exchange, program, context);
+    push_sendable(out, &rewritten.unwrap_or(value));
 }
 
 /// Copies a rewritten value; what a variable brought in cannot end the line.

@@ -156,6 +156,39 @@ fn redirects() {
 }
 
 #[test]
+fn carried_fields_join_answers() {
+    let world = World::new("location / { return 200 text; } location /page { return 403; }");
+    let tail = |path: &str| {
+        let mut exchange = world.taken(&get(path, ""));
+        let context = world.context();
+        let Routed::Answer(what) = world.program().route(&mut exchange, &context) else {
+            panic!("a handler")
+        };
+        exchange.response.carried = b"Content-Type: text/css\r\nSet-Cookie: a=1\r\n".to_vec();
+        let mut out = Vec::new();
+        answer(
+            &mut out,
+            &what,
+            &mut exchange,
+            world.program(),
+            &context,
+            true,
+        );
+        let text = String::from_utf8(out).expect("text");
+        assert_eq!(text.matches("Content-Type: ").count(), 1, "{text}");
+        text.split_once(KEPT)
+            .expect("a connection")
+            .1
+            .split("\r\n\r\n")
+            .next()
+            .expect("a head")
+            .to_owned()
+    };
+    assert_eq!(tail("/"), "Content-Type: text/css\r\nSet-Cookie: a=1");
+    assert_eq!(tail("/page"), "Set-Cookie: a=1");
+}
+
+#[test]
 fn some_statuses_close() {
     for (status, keeps) in [
         (400, false),

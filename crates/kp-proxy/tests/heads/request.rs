@@ -408,6 +408,34 @@ fn forwarding_edge_believes_nothing() {
     );
 }
 
+#[test]
+fn forwarding_of_other_addresses() {
+    let world = World::new("proxy_forwarding edge; location / { proxy_pass http://u; }");
+    let forwarded = |remote: Option<&str>| {
+        let mut exchange = world.exchange(&get("/", ""));
+        exchange.connection.remote = remote.map(|text| text.parse().expect("an address"));
+        let (head, _) = world.outgoing(&mut exchange, BodyPlan::None);
+        head.lines()
+            .filter(|line| line.starts_with("X-Forwarded-For") || line.starts_with("Forwarded"))
+            .map(str::to_owned)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(
+        forwarded(Some("[2001:db8::1]:5")),
+        [
+            "X-Forwarded-For: 2001:db8::1",
+            "Forwarded: for=\"[2001:db8::1]\";host=t;proto=http"
+        ]
+    );
+    assert_eq!(
+        forwarded(None),
+        [
+            "X-Forwarded-For: unix:",
+            "Forwarded: for=unknown;host=t;proto=http"
+        ]
+    );
+}
+
 /// Some applications read `X_Forwarded_For` and `X-Forwarded-For` as one and the same.
 #[test]
 fn forwarding_edge_believes_no_alias_either() {
