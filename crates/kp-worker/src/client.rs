@@ -392,7 +392,7 @@ impl Worker {
         self.counters.decrement(Counter::ConnectionsActive);
         match client.phase {
             ClientPhase::Exchange if client.active.is_some() => {
-                self.counters.decrement(Counter::RequestsActive)
+                self.counters.decrement(Counter::RequestsActive);
             }
             ClientPhase::Head if client.requests > 0 => {
                 self.counters.decrement(Counter::ConnectionsIdle);
