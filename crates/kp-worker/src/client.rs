@@ -224,6 +224,14 @@ impl Worker {
         self.counters.increment(Counter::Requests);
         self.counters.increment(Counter::RequestsActive);
         active.begin_body();
+        for name in active.exchange.request.head.dropped() {
+            let name = String::from_utf8_lossy(name);
+            let text = format!(
+                "client sent invalid header line: \"{}\" while reading client request headers",
+                name.escape_debug()
+            );
+            self.log_client(active.client, &text);
+        }
         let first = Some(input);
         self.drive_from(active, first);
     }

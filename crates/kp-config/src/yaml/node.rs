@@ -328,7 +328,7 @@ impl Builder<'_> {
                 open.span.line, open.span.column
             ))
         } else {
-            None
+            Some("check brackets, quotes and indentation here and in the lines above".to_owned())
         };
         if info.contains("recursion limit") {
             return too_deep(span);
