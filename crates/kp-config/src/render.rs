@@ -248,7 +248,7 @@ mod tests {
         let expected = "kp: [emerg] unexpected \";\" in kp.yaml:3:15\n\
             \x203 |     - root: 'a;'\n\
             \x20  |               ^\n\
-            \x20    in server, opened at kp.yaml:2:3\n\
+            \x20    in server, opened at kp.yaml:3:7\n\
             \x20    in http, opened at kp.yaml:1:1\n";
         assert!(render(&reading.diagnostics, &reading.sources).starts_with(expected));
     }

@@ -228,13 +228,12 @@ impl Reader {
         id
     }
 
-    /// Notes that a block was opened by these words; returns its number within its file.
-    pub(crate) fn open_block(&mut self, opened: Span, words: &[Word]) -> usize {
+    /// Notes that a block was opened by these words at a place; returns its number within its file.
+    pub(crate) fn open_block(&mut self, opened: Span, name: Span, words: &[Word]) -> usize {
         let Some(source) = self.sources.files.get_mut(opened.file.0 as usize) else {
             return 0;
         };
         let from = (opened.line, opened.column);
-        let name = words.first().map_or(opened, |word| word.span);
         source.blocks.push(BlockRange {
             name,
             label: label(words),

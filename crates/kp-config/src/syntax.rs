@@ -71,7 +71,7 @@ pub enum Origin {
 /// From where to where a block reaches, for naming what encloses a place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BlockRange {
-    /// The directive that opens the block.
+    /// Where it is opened: the directive's name, in YAML the key or list element it belongs to.
     pub name: Span,
     /// What it is called in messages: `location "/api/"`.
     pub label: String,

@@ -215,7 +215,8 @@ impl Parser<'_> {
                 self.lose(problem);
             }
         }
-        let range = self.reader.open_block(brace, &words);
+        let name = words.first().map_or(brace, |word| word.span);
+        let range = self.reader.open_block(brace, name, &words);
         let opener = Some(Opener {
             words,
             opened: brace,

@@ -54,6 +54,28 @@ struct Translator<'a> {
 
 type Pair = (Rc<Node>, Rc<Node>);
 
+/// What the keys of a mapping are.
+#[derive(Clone, Copy)]
+enum Keys<'n> {
+    /// Names of directives.
+    Directives,
+    /// Arguments of this directive.
+    Arguments(&'n str),
+    /// Entries of `map` and `types`.
+    Data,
+}
+
+impl Keys<'_> {
+    /// What is said of a key that stands twice: nginx's sentence where it has one.
+    fn duplicate(self, key: &str) -> String {
+        match self {
+            Self::Directives => format!("\"{key}\" directive is duplicate"),
+            Self::Arguments(name) => format!("duplicate {name} \"{key}\""),
+            Self::Data => format!("conflicting parameter \"{key}\""),
+        }
+    }
+}
+
 /// An entry of a mapping.
 struct Named<'n> {
     /// The key as one word.
@@ -69,7 +91,12 @@ impl Translator<'_> {
         let mut found = Vec::new();
         match &block.value {
             Value::Map { pairs, .. } => {
-                for Named { name, value, .. } in self.named(pairs) {
+                let keys = if scope.holds_entries() {
+                    Keys::Data
+                } else {
+                    Keys::Directives
+                };
+                for Named { name, value, .. } in self.named(pairs, keys) {
                     self.directive(name, value, scope, &mut found);
                 }
             }
@@ -88,7 +115,7 @@ impl Translator<'_> {
     }
 
     /// The entries of a mapping with their keys as words, without those that cannot be used.
-    fn named<'n>(&mut self, pairs: &'n [Pair]) -> Vec<Named<'n>> {
+    fn named<'n>(&mut self, pairs: &'n [Pair], keys: Keys<'_>) -> Vec<Named<'n>> {
         let mut first: HashMap<&str, Span> = HashMap::new();
         let mut named = Vec::with_capacity(pairs.len());
         for (key, value) in pairs {
@@ -108,8 +135,7 @@ impl Translator<'_> {
                 continue;
             }
             if let Some(earlier) = first.insert(&scalar.text, key.span) {
-                let problem =
-                    Diagnostic::error(key.span, format!("duplicate key \"{}\"", scalar.text));
+                let problem = Diagnostic::error(key.span, keys.duplicate(&scalar.text));
                 self.reader.report_loss(problem.hint(format!(
                     "it is first on line {}; what may be repeated is a list",
                     earlier.line
@@ -216,7 +242,7 @@ impl Translator<'_> {
                     name: first,
                     key,
                     value,
-                } in self.named(pairs)
+                } in self.named(pairs, Keys::Arguments(&name.text))
                 {
                     let at = first.span;
                     let args = self.key_words(key, first);
@@ -275,7 +301,7 @@ impl Translator<'_> {
             column: opened.column.saturating_sub(1),
             ..opened
         };
-        let range = self.reader.open_block(before, &words);
+        let range = self.reader.open_block(before, at, &words);
         let directives = self.directives(value, inside);
         self.reader.close_block(
             range,
@@ -330,7 +356,7 @@ impl Translator<'_> {
             name: first,
             key,
             value,
-        } in self.named(pairs)
+        } in self.named(pairs, Keys::Arguments(&name.text))
         {
             let at = first.span;
             let mut args = self.key_words(key, first);

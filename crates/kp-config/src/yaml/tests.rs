@@ -227,7 +227,10 @@ fn places_are_exact() {
 #[test]
 fn mistakes_at_their_places() {
     let cases: &[(&str, &[&str])] = &[
-        ("pid: a\npid: b\n", &["2:1+3 duplicate key \"pid\""]),
+        (
+            "pid: a\npid: b\n",
+            &["2:1+3 \"pid\" directive is duplicate"],
+        ),
         ("pid: a;\n", &["1:7+1 unexpected \";\""]),
         (
             "http:\n  server:\n    location:\n      '~ ^/\\d{3}/': {}\n",
@@ -269,6 +272,14 @@ fn mistakes_at_their_places() {
         (
             "http: {server: {location /a: {}}}\n",
             &["1:17+11 unknown directive \"location /a\""],
+        ),
+        (
+            "http:\n  server:\n    location:\n      /a: {}\n      /a: {}\n",
+            &["5:7+2 duplicate location \"/a\""],
+        ),
+        (
+            "http:\n  map:\n    $a $b:\n      c: d\n      c: e\n",
+            &["5:7+1 conflicting parameter \"c\""],
         ),
         ("[a]: b\n", &["1:1+1 a key must be a scalar"]),
         ("a: !x b\n", &["1:4+1 YAML tags are not supported: \"!x\""]),
