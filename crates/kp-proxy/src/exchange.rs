@@ -88,6 +88,8 @@ pub struct Request {
     pub error_page_used: bool,
     /// Status forced by `error_page … =code` for the redirected handler; 0: none.
     pub forced_status: u16,
+    /// Target of the last redirect that routing decided. An error page that takes a redirect over keeps its `Location`.
+    pub redirect: Option<Vec<u8>>,
     /// Values of user variables, by [`kp_config::model::UserVar`]; empty until one is set.
     pub variables: Vec<Option<Vec<u8>>>,
     /// Groups of the last regular expression that matched.

@@ -88,6 +88,7 @@ fn reset(exchange: &mut Exchange) {
     request.uri_changes = 0;
     request.error_page_used = false;
     request.forced_status = 0;
+    request.redirect = None;
     request.variables.clear();
     request.captures.groups.clear();
     request.captures.regex = None;
@@ -109,7 +110,7 @@ impl Program {
         let ran_out = matches!(exchange.record.fault, Some(Fault::RegexLimit(_)));
         match routed {
             Ok(Routed::Answer(answer)) if !ran_out => {
-                Routed::Answer(with_forced_status(answer, exchange))
+                Routed::Answer(after_error_page(answer, exchange))
             }
             Ok(routed) if !ran_out => routed,
             Ok(_) => Routed::Answer(Answer::status(500)),
@@ -231,10 +232,17 @@ fn ended(flow: Flow) -> Result<Option<Routed>, Fault> {
     }
 }
 
-/// `error_page … =code` also decides the status of a `return CODE TEXT` it leads to.
-fn with_forced_status(mut answer: Answer, exchange: &Exchange) -> Answer {
-    if !answer.interceptable && exchange.request.forced_status != 0 {
-        answer.status = exchange.request.forced_status;
+/// `error_page … =code` also decides the status of a `return CODE TEXT` it leads to, and the `Location` of a redirect that
+/// it took over stays.
+fn after_error_page(mut answer: Answer, exchange: &mut Exchange) -> Answer {
+    let request = &mut exchange.request;
+    if !answer.interceptable && request.forced_status != 0 {
+        answer.status = request.forced_status;
+    }
+    match &answer.location {
+        Some(location) => request.redirect = Some(location.clone()),
+        None if !answer.interceptable => answer.location = request.redirect.take(),
+        None => {}
     }
     answer
 }

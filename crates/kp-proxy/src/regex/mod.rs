@@ -181,6 +181,10 @@ mod tests {
         (r"^\Qa.b*\E+$", b"axb*", false),
         (r"^\<a\>$", b"<a>", true),
         (r"(?i)^ABC$", b"abc", true),
+        (r"^www\p{N}+\.a$", b"www12.a", true),
+        (r"^\p{Lu}\PL\pL$", b"A1b", true),
+        (r"^[\p{Lu}_-]+$", b"A_-", true),
+        (r"^[\p{Lu}_-]+$", b"a", false),
         (r"a(?#comment)b", b"ab", true),
     ];
 
@@ -218,6 +222,8 @@ mod tests {
         (r"^.*+(?<=z)", b"aaz", true),
         (r"^(?>a|ab)c", b"abc", false),
         (r"(?!)", b"a", false),
+        (r"^\p{N}[\p{L}]+(?!x)", b"1a", true),
+        (r"^\p{N}[\p{L}]+(?!x)", b"a1", false),
         ("^é(?!x)", "é".as_bytes(), true),
         (r"^(?:(?=a)a|b)+$", b"aba", true),
         (r"(?m)^b$(?!x)", b"a\nb\nc", true),

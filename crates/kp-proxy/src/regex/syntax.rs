@@ -139,6 +139,8 @@ struct Flags {
     multi_line: bool,
     dot_all: bool,
     swap_greed: bool,
+    /// Only the translator sets it, around properties.
+    unicode: bool,
 }
 
 struct Parser<'a> {
@@ -217,7 +219,7 @@ impl Parser<'_> {
     /// The bytes an expression for one byte matches, asked of the other engine.
     fn set(&self, text: &str) -> Result<ByteSet, String> {
         let syntax = syntax::Config::new()
-            .unicode(false)
+            .unicode(self.flags.unicode)
             .utf8(false)
             .case_insensitive(self.flags.ignore_case);
         let regex = meta::Regex::builder()
@@ -279,8 +281,8 @@ impl Parser<'_> {
                 let name = self.reference_name()?;
                 self.reference_to(&name)?
             }
-            'x' => {
-                let mut text = String::from("\\x");
+            'x' | 'p' | 'P' => {
+                let mut text = format!("\\{next}");
                 if self.input.peek() == Some(&'{') {
                     for next in self.input.by_ref() {
                         text.push(next);
@@ -289,8 +291,8 @@ impl Parser<'_> {
                         }
                     }
                 } else {
-                    text.extend(self.input.next());
-                    text.extend(self.input.next());
+                    let bare = if next == 'x' { 2 } else { 1 };
+                    text.extend(self.input.by_ref().take(bare));
                 }
                 Node::Set(self.set(&text)?)
             }
@@ -420,7 +422,7 @@ impl Parser<'_> {
                 _ => return Err(String::from("unknown group")),
             },
             'P' => return self.python_group().map(Some),
-            'i' | 'm' | 's' | 'U' | '-' => return self.set_flags(next),
+            'i' | 'm' | 's' | 'U' | 'u' | '-' => return self.set_flags(next),
             '(' => return unsupported("a conditional group \"(?(\""),
             'R' | '&' | '0'..='9' | '+' => return unsupported("recursion"),
             other => {
@@ -492,6 +494,7 @@ impl Parser<'_> {
                 Some('m') => self.flags.multi_line = on,
                 Some('s') => self.flags.dot_all = on,
                 Some('U') => self.flags.swap_greed = on,
+                Some('u') => self.flags.unicode = on,
                 Some(')') => return Ok(None),
                 Some(':') => break,
                 _ => return unsupported("this flag together with look-around or references"),

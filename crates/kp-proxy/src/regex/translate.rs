@@ -140,6 +140,13 @@ impl Translator<'_> {
                 self.output.push('\\');
                 self.output.push(next);
             }
+            'p' | 'P' => {
+                // Properties are of characters, also where everything else is of bytes.
+                self.output.push_str("(?u:\\");
+                self.output.push(next);
+                self.property();
+                self.output.push(')');
+            }
             letter if letter.is_ascii_alphabetic() => {
                 self.output.push('\\');
                 self.output.push(letter);
@@ -149,11 +156,23 @@ impl Translator<'_> {
         }
     }
 
-    /// The braces of `\x{41}` and `\p{L}` are not a repetition.
-    fn hex_braces(&mut self, letter: char) {
-        if !matches!(letter, 'x' | 'p' | 'P' | 'u') || self.input.peek() != Some(&'{') {
+    /// What follows `\p`: a letter, or a name in braces.
+    fn property(&mut self) {
+        if self.input.peek() != Some(&'{') {
+            self.output.extend(self.input.next());
             return;
         }
+        self.copy_braces();
+    }
+
+    /// The braces of `\x{41}` are not a repetition.
+    fn hex_braces(&mut self, letter: char) {
+        if letter == 'x' && self.input.peek() == Some(&'{') {
+            self.copy_braces();
+        }
+    }
+
+    fn copy_braces(&mut self) {
         for next in self.input.by_ref() {
             self.output.push(next);
             if next == '}' {
@@ -294,7 +313,18 @@ impl Translator<'_> {
         self.output.push('>');
     }
 
+    /// A class; one with a property is of characters, as a property is.
     fn class(&mut self) {
+        let start = self.output.len();
+        if self.byte_class() {
+            self.output.insert_str(start, "(?u:");
+            self.output.push(')');
+        }
+    }
+
+    /// Whether there is a property in it.
+    fn byte_class(&mut self) -> bool {
+        let mut has_property = false;
         self.output.push('[');
         if self.input.next_if_eq(&'^').is_some() {
             self.output.push('^');
@@ -308,9 +338,10 @@ impl Translator<'_> {
             match next {
                 ']' => {
                     self.output.push(']');
-                    return;
+                    return has_property;
                 }
                 '\\' => {
+                    has_property |= matches!(self.input.peek(), Some('p' | 'P'));
                     after_set = self.class_escape();
                     continue;
                 }
@@ -328,6 +359,7 @@ impl Translator<'_> {
             }
             after_set = false;
         }
+        has_property
     }
 
     /// Whether what comes next is a class escape or a POSIX class, so that a `-` before it is itself.
@@ -379,11 +411,17 @@ impl Translator<'_> {
                 self.verbatim();
                 return false;
             }
+            'p' | 'P' => {
+                self.output.push('\\');
+                self.output.push(next);
+                self.property();
+                return true;
+            }
             letter if letter.is_ascii_alphanumeric() => {
                 self.output.push('\\');
                 self.output.push(letter);
                 self.hex_braces(letter);
-                return matches!(letter, 'w' | 'W' | 'd' | 'D' | 's' | 'S' | 'p' | 'P');
+                return matches!(letter, 'w' | 'W' | 'd' | 'D' | 's' | 'S');
             }
             other => {
                 self.quoted(other);
