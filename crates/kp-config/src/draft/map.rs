@@ -5,6 +5,7 @@ use crate::diagnostic::Diagnostic;
 use crate::model::Map;
 use crate::syntax::{Directive, Word};
 use crate::template::Template;
+use std::collections::HashSet;
 
 impl HttpDraft {
     /// Reads a `map` and its entries.
@@ -52,9 +53,9 @@ impl HttpDraft {
             hostnames: lone("hostnames"),
             volatile: lone("volatile"),
         };
-        let mut default_seen = false;
+        let mut seen = Seen::default();
         for entry in entries {
-            reader.map_entry(&mut map, &mut default_seen, entry);
+            reader.map_entry(&mut map, &mut seen, entry);
         }
         if source.is_some() && variable.is_some() {
             // As in nginx the last `map` of a variable holds.
@@ -64,8 +65,15 @@ impl HttpDraft {
     }
 }
 
+/// What one `map` already has.
+#[derive(Debug, Default)]
+struct Seen {
+    default: bool,
+    texts: HashSet<String>,
+}
+
 impl Reader<'_> {
-    fn map_entry(&mut self, map: &mut Map, default_seen: &mut bool, entry: &Directive) {
+    fn map_entry(&mut self, map: &mut Map, seen: &mut Seen, entry: &Directive) {
         let key = &entry.name;
         if let Some(block) = &entry.block {
             self.error(block.opened, "unexpected \"{\" in map");
@@ -89,10 +97,10 @@ impl Reader<'_> {
             return;
         };
         if key.text == "default" {
-            if *default_seen {
+            if seen.default {
                 self.error(key.span, "duplicate default map parameter");
             }
-            *default_seen = true;
+            seen.default = true;
             map.default = value;
             return;
         }
@@ -104,10 +112,10 @@ impl Reader<'_> {
             map.regexes.push((regex, value));
             return;
         }
-        self.map_text(map, key, value);
+        self.map_text(map, seen, key, value);
     }
 
-    fn map_text(&mut self, map: &mut Map, key: &Word, value: Template) {
+    fn map_text(&mut self, map: &mut Map, seen: &mut Seen, key: &Word, value: Template) {
         // A backslash in front makes any text a plain key: `\default`.
         let text = key
             .text
@@ -123,15 +131,12 @@ impl Reader<'_> {
             );
             return;
         }
-        let entries = if wildcard {
-            &mut map.wildcards
-        } else {
-            &mut map.exact
-        };
-        if entries.iter().any(|(known, _)| *known == text) {
+        if !seen.texts.insert(text.clone()) {
             self.error(key.span, format!("conflicting parameter \"{}\"", key.text));
-            return;
+        } else if wildcard {
+            map.wildcards.push((text, value));
+        } else {
+            map.exact.push((text, value));
         }
-        entries.push((text, value));
     }
 }

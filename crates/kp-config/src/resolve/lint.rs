@@ -9,6 +9,14 @@ use std::net::SocketAddr;
 
 /// Checks every location.
 pub(super) fn check(http: &Http, reader: &mut Reader<'_>) {
+    let mut addresses: Vec<Vec<&ListenAddress>> = vec![Vec::new(); http.servers.len()];
+    for listener in &http.listeners {
+        for server in &listener.servers {
+            if let Some(own) = addresses.get_mut(server.index()) {
+                own.push(&listener.address);
+            }
+        }
+    }
     for (index, location) in http.locations.iter().enumerate() {
         // With forwarding on kp sees its own mark and answers 508.
         if location.proxy.forwarding != Forwarding::Off {
@@ -29,11 +37,11 @@ pub(super) fn check(http: &Http, reader: &mut Reader<'_>) {
         let Some(group) = http.upstreams.get(upstream.index()) else {
             continue;
         };
-        let listeners = http
-            .listeners
-            .iter()
-            .filter(|listener| listener.servers.contains(&location.server));
-        let own = listeners.map(|listener| &listener.address);
+        let own = addresses
+            .get(location.server.index())
+            .into_iter()
+            .flatten()
+            .copied();
         let peers = group.servers.iter().flat_map(|line| &line.addresses);
         let itself = own
             .flat_map(|own| peers.clone().map(move |peer| (own, peer)))

@@ -75,7 +75,8 @@ impl Gathered {
 
     fn join(&mut self, listen: &ListenDraft, id: ServerId, reader: &mut Reader<'_>) {
         let name = text(&self.listener.address);
-        if self.listener.servers.contains(&id) {
+        // Servers come in order, so a repetition is always the last one.
+        if self.listener.servers.last() == Some(&id) {
             let error = Diagnostic::error(listen.span, format!("a duplicate listen {name}"));
             reader.report(error.hint("this server already listens there"));
             return;

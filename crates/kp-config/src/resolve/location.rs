@@ -9,11 +9,12 @@ use crate::draft::{
 use crate::model::{
     AccessLog, AccessLogTarget, BodyInFile, ErrorLog, Handler, KeepaliveDisable, Level,
     LingeringClose, Location, LocationId, LocationMatch, LocationTable, LogFormat, LogFormatId,
-    Rewrite, Root, ServerId, ServerTokens, TypeMapId, Upstream,
+    Rewrite, Root, ServerId, ServerTokens, TypeMapId, Upstream, UpstreamId,
 };
 use crate::span::{Span, Spanned};
 use crate::suggest::nearest;
 use crate::template::Template;
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -21,6 +22,10 @@ use std::time::Duration;
 pub(super) struct Builder<'a, 'e> {
     pub(super) reader: &'a mut Reader<'e>,
     pub(super) upstreams: Vec<Upstream>,
+    /// The `upstream` blocks by name in lower case, the first of a name.
+    pub(super) explicit: HashMap<String, UpstreamId>,
+    /// The other groups by the address they were made for.
+    pub(super) implicit: HashMap<String, UpstreamId>,
     locations: Vec<Location>,
     log_formats: Vec<LogFormat>,
     error_log: &'a [ErrorLog],
@@ -34,8 +39,16 @@ impl<'a, 'e> Builder<'a, 'e> {
         log_formats: Vec<LogFormat>,
         error_log: &'a [ErrorLog],
     ) -> Self {
+        let mut explicit = HashMap::new();
+        for (number, group) in (0..).zip(&upstreams) {
+            explicit
+                .entry(group.name.to_ascii_lowercase())
+                .or_insert(UpstreamId(number));
+        }
         Self {
             reader,
+            explicit,
+            implicit: HashMap::new(),
             upstreams,
             locations: Vec::new(),
             log_formats,

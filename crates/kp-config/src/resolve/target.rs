@@ -118,11 +118,7 @@ impl Builder<'_, '_> {
                 None => (authority, None),
             },
         };
-        let known = self
-            .upstreams
-            .iter()
-            .position(|group| !group.implicit && group.name.eq_ignore_ascii_case(host_text));
-        if let Some(index) = known {
+        if let Some(known) = self.explicit.get(&host_text.to_ascii_lowercase()) {
             if let Some(port) = port {
                 let error = Diagnostic::error(
                     span,
@@ -133,41 +129,40 @@ impl Builder<'_, '_> {
                 self.reader.report(error.hint(hint));
                 return None;
             }
-            return Some((id(index), host_text.to_owned(), 80));
+            return Some((*known, host_text.to_owned(), 80));
         }
         let (host, port) = match &endpoint {
             Endpoint::Unix(_) => ("localhost".to_owned(), 0),
             Endpoint::Inet { .. } if matches!(port, None | Some(80)) => (host_text.to_owned(), 80),
             Endpoint::Inet { .. } => (authority.to_owned(), port.unwrap_or(80)),
         };
-        let known = self
-            .upstreams
-            .iter()
-            .position(|group| group.implicit && group.name.eq_ignore_ascii_case(authority));
-        if let Some(index) = known {
-            return Some((id(index), host, port));
+        // Names of hosts have no case, paths have.
+        let key = match &endpoint {
+            Endpoint::Unix(_) => authority.to_owned(),
+            Endpoint::Inet { .. } => authority.to_ascii_lowercase(),
+        };
+        if let Some(known) = self.implicit.get(&key) {
+            return Some((*known, host, port));
         }
         let addresses = self.implicit_addresses(authority, host_text, span);
         if addresses.is_empty() {
             return None;
         }
+        let known = id(self.upstreams.len());
         self.upstreams
             .push(implicit_group(authority, addresses, span));
-        Some((id(self.upstreams.len() - 1), host, port))
+        self.implicit.insert(key, known);
+        Some((known, host, port))
     }
 
     fn implicit_addresses(&mut self, authority: &str, host: &str, span: Span) -> Vec<PeerAddress> {
         let before = self.reader.diagnostics.len();
         let addresses = self.reader.peer_addresses(authority, 80, span);
-        let near = nearest(
-            host,
-            self.upstreams
-                .iter()
-                .filter(|group| !group.implicit)
-                .map(|group| group.name.as_str()),
-        );
-        if let (Some(near), Some(error)) = (near, self.reader.diagnostics.get_mut(before)) {
-            error.hint = Some(format!("did you mean the upstream \"{near}\"?"));
+        if let Some(error) = self.reader.diagnostics.get_mut(before) {
+            let explicit = self.upstreams.iter().filter(|group| !group.implicit);
+            if let Some(near) = nearest(host, explicit.map(|group| group.name.as_str())) {
+                error.hint = Some(format!("did you mean the upstream \"{near}\"?"));
+            }
         }
         addresses
     }
