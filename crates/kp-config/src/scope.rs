@@ -1,10 +1,18 @@
 //! Where in the tree the text that is being read will stand, so that an included file and a YAML key know their block.
 
+use crate::diagnostic::Diagnostic;
 use crate::directives::{self, BlockKind, Contexts, Entry};
+use crate::span::Span;
 
 /// Blocks inside blocks beyond this are an error: no meaningful configuration comes near it, and the tree is walked by
 /// recursion later.
 const DEPTH_MAX: u32 = 100;
+
+/// What is said of a block that is too deep.
+pub(crate) fn too_deep(at: Span) -> Diagnostic {
+    let hint = format!("blocks may be {DEPTH_MAX} deep; is a \"}}\" missing above?");
+    Diagnostic::error(at, "blocks are nested too deep").hint(hint)
+}
 
 /// The block that text is read for.
 #[derive(Debug, Clone, Copy)]

@@ -110,10 +110,9 @@ impl Reader {
     /// The directives that an `include` stands for. `name` and `args` are its words.
     pub(crate) fn include(&mut self, name: &Word, args: &[Word], scope: Scope) -> Vec<Directive> {
         let [target] = args else {
-            self.report_loss(Diagnostic::error(
-                name.span,
-                "invalid number of arguments in \"include\" directive",
-            ));
+            let message = "invalid number of arguments in \"include\" directive";
+            let hint = "it takes one argument: the form is `include file | mask;`";
+            self.report_loss(Diagnostic::error(name.span, message).hint(hint));
             return Vec::new();
         };
         let path = self.directory.join(&target.text);
@@ -123,10 +122,9 @@ impl Reader {
         let mut paths = match matches(&path) {
             Ok(paths) => paths,
             Err(problem) => {
-                self.report_loss(Diagnostic::error(
-                    target.span,
-                    format!("glob() \"{}\" failed ({problem})", path.display()),
-                ));
+                let message = format!("glob() \"{}\" failed ({problem})", path.display());
+                let hint = "in a mask * and ? stand for characters, [a-z] for one of several";
+                self.report_loss(Diagnostic::error(target.span, message).hint(hint));
                 return Vec::new();
             }
         };
@@ -154,27 +152,30 @@ impl Reader {
             return Vec::new();
         }
         if self.chain.len() >= INCLUDE_DEPTH_MAX {
-            self.report_loss(Diagnostic::error(
-                at,
-                format!("includes are nested too deep, at most {INCLUDE_DEPTH_MAX}"),
-            ));
+            let message = format!("includes are nested too deep, at most {INCLUDE_DEPTH_MAX}");
+            self.report_loss(
+                Diagnostic::error(at, message).hint("include the files from one place"),
+            );
             return Vec::new();
         }
         if self.sources.files.len() >= READINGS_MAX {
             // Said once: every further include would say it again.
             if self.sources.files.len() == READINGS_MAX {
                 self.add_text(path.to_path_buf(), Arc::from(""), Origin::Include(at));
-                self.report_loss(Diagnostic::error(
-                    at,
-                    format!("too many included files, at most {READINGS_MAX}"),
-                ));
+                let message = format!("too many included files, at most {READINGS_MAX}");
+                let hint = "files that include the same files several times multiply them";
+                self.report_loss(Diagnostic::error(at, message).hint(hint));
             }
             return Vec::new();
         }
         match self.add(path, Origin::Include(at)) {
             Ok(file) => self.parse(file, path, scope),
             Err(error) => {
-                self.report_loss(Diagnostic::error(at, failure("open()", path, &error)));
+                let hint = format!(
+                    "relative names start at \"{}\", the main file's directory",
+                    self.directory.display()
+                );
+                self.report_loss(Diagnostic::error(at, failure("open()", path, &error)).hint(hint));
                 Vec::new()
             }
         }

@@ -74,9 +74,11 @@ pub(crate) fn yaml(text: impl AsRef<[u8]>) -> Reading {
     read_bytes(text.as_ref(), "kp.yaml")
 }
 
-/// `LINE:COLUMN+LENGTH MESSAGE` of every finding; warnings begin with `warn`.
+/// `LINE:COLUMN+LENGTH MESSAGE` of every finding; warnings begin with `warn`. Each that has a place must have advice.
 pub(crate) fn findings(reading: &Reading) -> Vec<String> {
     let one = |diagnostic: &crate::Diagnostic| {
+        let advised = diagnostic.span.is_none() || diagnostic.hint.is_some();
+        assert!(advised, "no hint: {}", diagnostic.message);
         let warn = if diagnostic.severity == Severity::Warning {
             "warn "
         } else {

@@ -28,11 +28,14 @@ impl Complaint<'_> {
                 let message = format!(
                     "too long parameter, probably missing terminating \"{quote}\" character"
                 );
-                Diagnostic::error(Span { length: 1, ..span }, message)
+                Diagnostic::error(Span { length: 1, ..span }, message).hint(
+                    "a word may have 4095 bytes; the quote opened here is probably not closed",
+                )
             }
             LexError::TooLong { quote: None } => {
                 let start: String = self.part(lexed.from, lexed.to).chars().take(10).collect();
                 Diagnostic::error(span, format!("too long parameter \"{start}...\" started"))
+                    .hint("a word may have 4095 bytes")
             }
             LexError::BareBraces { brace_at } => self.bare_braces(brace_at, lexed, span),
         }

@@ -8,7 +8,7 @@ use crate::diagnostic::Diagnostic;
 use crate::directives::BlockKind;
 use crate::nginx::complaint::Complaint;
 use crate::nginx::lexer::{LexError, Lexed, Lexer, Places, Token};
-use crate::scope::Scope;
+use crate::scope::{self, Scope};
 use crate::sources::Reader;
 use crate::span::{FileId, Span};
 use crate::syntax::{Block, Directive, Word};
@@ -123,7 +123,8 @@ impl Parser<'_> {
             match lexed.token {
                 Ok(Token::Word { text, quoted }) => self.words.push(Word { text, span, quoted }),
                 Ok(Token::Semicolon) if self.words.is_empty() => {
-                    self.error(Diagnostic::error(span, "unexpected \";\""));
+                    let problem = Diagnostic::error(span, "unexpected \";\"");
+                    self.error(problem.hint("there is no directive in front of it; remove it"));
                 }
                 Ok(Token::Semicolon) => self.end_directive(),
                 Ok(Token::Open) => self.open(span),
@@ -184,36 +185,22 @@ impl Parser<'_> {
     fn open(&mut self, brace: Span) {
         let words = std::mem::take(&mut self.words);
         let mut words = self.split_at_missing_semicolon(words);
+        let name = words.first();
         let inside = self
             .here
             .scope
-            .inside(words.first().map_or("", |name| name.text.as_str()));
+            .inside(name.map_or("", |name| name.text.as_str()));
         let dropped_already = self
             .here
             .opener
             .as_ref()
             .is_some_and(|opener| opener.words.is_empty());
-        let problem = match (words.first(), self.kind) {
-            _ if dropped_already => Some(None),
-            (None, _) => Some(Some(Diagnostic::error(brace, "unexpected \"{\""))),
-            _ if self.here.scope.holds_entries() => {
-                Some(Some(Diagnostic::error(brace, "unexpected \"{\"")))
-            }
-            (Some(name), Kind::CommandLine) => Some(Some(Diagnostic::error(
-                name.span,
-                "block directives are not supported in -g option",
-            ))),
-            (Some(name), Kind::File) if inside.too_deep() => Some(Some(Diagnostic::error(
-                name.span,
-                "blocks are nested too deep",
-            ))),
-            _ => None,
-        };
-        if let Some(problem) = problem {
+        let problem = self.why_no_block(name, brace, inside);
+        if dropped_already || problem.is_some() {
             words.clear();
-            if let Some(problem) = problem {
-                self.lose(problem);
-            }
+        }
+        if let Some(problem) = problem.filter(|_| !dropped_already) {
+            self.lose(problem);
         }
         let name = words.first().map_or(brace, |word| word.span);
         let range = self.reader.open_block(brace, name, &words);
@@ -229,6 +216,26 @@ impl Parser<'_> {
             directives: Vec::new(),
         };
         self.outer.push(std::mem::replace(&mut self.here, level));
+    }
+
+    /// Why there can be no block of this name here.
+    fn why_no_block(&self, name: Option<&Word>, brace: Span, inside: Scope) -> Option<Diagnostic> {
+        let Some(name) = name else {
+            let problem = Diagnostic::error(brace, "unexpected \"{\"");
+            return Some(problem.hint("the name of the block is missing in front of it"));
+        };
+        if self.here.scope.holds_entries() {
+            let problem = Diagnostic::error(brace, "unexpected \"{\"");
+            return Some(
+                problem.hint("there are no blocks here, only entries that end with \";\""),
+            );
+        }
+        if self.kind == Kind::CommandLine {
+            let problem =
+                Diagnostic::error(name.span, "block directives are not supported in -g option");
+            return Some(problem.hint("write the block in the configuration file"));
+        }
+        inside.too_deep().then(|| scope::too_deep(name.span))
     }
 
     fn close(&mut self, brace: Span) {
@@ -297,10 +304,9 @@ impl Parser<'_> {
     /// Too many errors: what was read so far stays.
     fn abandon(&mut self) {
         let end = self.places.span(self.text.len(), self.text.len());
-        self.reader.report_loss(Diagnostic::error(
-            end,
-            "too many syntax errors, the rest of this file was not read",
-        ));
+        let message = "too many syntax errors, the rest of this file was not read";
+        self.reader
+            .report_loss(Diagnostic::error(end, message).hint("begin with the first one above"));
         self.words.clear();
         while !self.outer.is_empty() {
             self.leave(end);
@@ -398,7 +404,7 @@ impl Parser<'_> {
                 words.extend(rest);
                 return words;
             }
-            self.error(Diagnostic::error(behind, message));
+            self.error(Diagnostic::error(behind, message).hint("write a \";\" here"));
             self.add(words, None);
             words = rest;
         }

@@ -12,7 +12,7 @@ mod words;
 
 use crate::diagnostic::Diagnostic;
 use crate::directives::{self, BlockKind, Entry};
-use crate::scope::Scope;
+use crate::scope::{self, Scope};
 use crate::sources::Reader;
 use crate::span::{FileId, Span};
 use crate::syntax::{Block, Directive, Word};
@@ -104,12 +104,20 @@ impl Translator<'_> {
                 for part in parts {
                     match part.value {
                         Value::Map { .. } => found.extend(self.directives(part, scope)),
-                        _ => self.error(part.span, "a block written as a list holds mappings only"),
+                        _ => self.error(
+                            part.span,
+                            "a block written as a list holds mappings only",
+                            "each element is a mapping: - name: value",
+                        ),
                     }
                 }
             }
             Value::Scalar(scalar) if scalar.is_null() => {}
-            Value::Scalar(_) => self.error(block.span, "a block is a mapping of directives"),
+            Value::Scalar(_) => self.error(
+                block.span,
+                "a block is a mapping of directives",
+                "one directive a line: name: value",
+            ),
         }
         found
     }
@@ -287,13 +295,17 @@ impl Translator<'_> {
             Value::Scalar(scalar) => scalar.is_null(),
             Value::List(_) | Value::Map { .. } => true,
         };
-        if !is_block || inside.too_deep() {
-            let what = if is_block {
-                "blocks are nested too deep".to_owned()
-            } else {
-                format!("\"{}\" needs a block: a mapping of directives", name.text)
-            };
-            self.error(opened, what);
+        if !is_block {
+            let message = format!("\"{}\" needs a block: a mapping of directives", name.text);
+            self.error(
+                opened,
+                message,
+                "write the directives below it, indented, one a line: name: value",
+            );
+            return None;
+        }
+        if inside.too_deep() {
+            self.reader.report_loss(scope::too_deep(opened));
             return None;
         }
         let words: Vec<Word> = std::iter::once(name).chain(&args).cloned().collect();
@@ -399,6 +411,7 @@ impl Translator<'_> {
                             self.error(
                                 element.span,
                                 format!("an argument of \"{}\" must be a scalar", name.text),
+                                "a list of its arguments holds words and numbers; quote one that begins with \"[\" or \"{\"",
                             );
                             return None;
                         }
@@ -410,6 +423,7 @@ impl Translator<'_> {
                 self.error(
                     value.span,
                     format!("\"{}\" takes arguments, not a mapping", name.text),
+                    "write them as in nginx's syntax, without the \";\", or as a list",
                 );
                 None
             }
@@ -446,8 +460,9 @@ impl Translator<'_> {
         words
     }
 
-    fn error(&mut self, span: Span, message: impl Into<String>) {
-        self.reader.report_loss(Diagnostic::error(span, message));
+    fn error(&mut self, span: Span, message: impl Into<String>, hint: impl Into<String>) {
+        self.reader
+            .report_loss(Diagnostic::error(span, message).hint(hint));
     }
 }
 

@@ -103,7 +103,8 @@ pub(crate) fn read(file: FileId, text: &str) -> Result<Option<Rc<Node>>, Diagnos
 }
 
 fn too_deep(span: Span) -> Diagnostic {
-    Diagnostic::error(span, "YAML values are nested too deep")
+    let hint = format!("lists and mappings may be {DEPTH_MAX} deep");
+    Diagnostic::error(span, "YAML values are nested too deep").hint(hint)
 }
 
 /// YAML has no control characters (YAML 1.2 §5.1), and the parser takes a NUL for the end.
@@ -117,7 +118,10 @@ fn unprintable(file: FileId, text: &str) -> Option<Diagnostic> {
         "unexpected control character U+{:04X}",
         u32::from(character)
     );
-    Some(Diagnostic::error(span, message))
+    Some(
+        Diagnostic::error(span, message)
+            .hint("write it as an escape in a double-quoted scalar: \"\\x07\""),
+    )
 }
 
 struct Builder<'a> {
@@ -252,17 +256,18 @@ impl Builder<'_> {
 
     fn alias(&mut self, anchor: usize, span: Span) -> Result<(), Diagnostic> {
         let Some(node) = self.anchors.get(&anchor).map(Rc::clone) else {
-            return Err(Diagnostic::error(
-                span,
-                "a YAML alias inside its own anchor",
-            ));
+            return Err(
+                Diagnostic::error(span, "a YAML alias inside its own anchor")
+                    .hint("an alias stands for something that is complete"),
+            );
         };
         self.aliased = self.aliased.saturating_add(node.size);
         if self.aliased > ALIASED_MAX {
             return Err(Diagnostic::error(
                 span,
                 format!("YAML aliases stand for more than {ALIASED_MAX} values"),
-            ));
+            )
+            .hint("use fewer aliases of aliases"));
         }
         if self.open.len() as u32 + node.depth > DEPTH_MAX {
             return Err(too_deep(span));

@@ -70,13 +70,14 @@ fn mistake<'a>(
             character,
             quote_at,
         } => (
-            unexpected(character, Span { length: 1, ..span }),
+            unexpected(character, Span { length: 1, ..span })
+                .hint("after a closing quote only white space or \")\" may follow"),
             part(quote_at + 1, lexed.from - 1),
         ),
         LexError::Unclosed { quote } | LexError::TooLong { quote: Some(quote) } => {
             let message = format!("unexpected end of the value, expecting \"{quote}\"");
             (
-                Diagnostic::error(span, message),
+                Diagnostic::error(span, message).hint("the quote inside the value is not closed"),
                 part(lexed.from + 1, lexed.to),
             )
         }
