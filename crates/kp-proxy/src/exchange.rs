@@ -54,7 +54,7 @@ pub struct Connection {
     pub remote: Option<SocketAddr>,
     /// The listener.
     pub listener: ListenerId,
-    /// `$pipe`: bytes of the next request were already there.
+    /// `$pipe`: bytes of this request were there before the one in front of it was done.
     pub pipelined: bool,
 }
 

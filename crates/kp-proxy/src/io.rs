@@ -83,7 +83,8 @@ impl Action {
 pub struct FileQuery {
     /// Path of the file or directory, as bytes of the file system.
     pub path: Vec<u8>,
-    /// For a URI that ends in a slash: index names to try in order, relative to `path` (or absolute URIs starting with `/`).
+    /// For a URI that ends in a slash: index names to try in order, relative to `path`. One that starts with `/` is a URI and
+    /// ends the search with [`FileError::Elsewhere`].
     pub index: Vec<Vec<u8>>,
 }
 
@@ -107,6 +108,8 @@ pub enum FileError {
     Forbidden(String),
     /// The path is a directory and the URI lacks the slash.
     Directory,
+    /// The index is this URI of the server, not a file of the directory.
+    Elsewhere(Vec<u8>),
     /// Anything else.
     Other(String),
 }

@@ -415,15 +415,9 @@ impl Exchange {
     fn on_file(&mut self, file: FileFacts, program: &Program, context: &Context<'_>) -> Action {
         // nginx serves an index by an internal redirect, so that the index file's own location decides about it.
         if let Some(name) = &file.index {
-            let mut uri = if name.first() == Some(&b'/') {
-                Vec::new()
-            } else {
-                self.request.uri.clone()
-            };
+            let mut uri = self.request.uri.clone();
             uri.extend_from_slice(name);
-            let args = self.request.args.clone();
-            let moved = internal_redirect(self, context, &uri, &args);
-            return self.after_redirect(moved, program, context);
+            return self.to_index(&uri, program, context);
         }
         self.machine.phase = Phase::Answer;
         Action::SendFile(file)
@@ -440,8 +434,15 @@ impl Exchange {
             FileError::Forbidden(_) => Answer::status(403),
             FileError::Other(_) => Answer::status(500),
             FileError::Directory => directory_redirect(self),
+            FileError::Elsewhere(uri) => return self.to_index(uri, program, context),
         };
         self.answer(answer, program, context)
+    }
+
+    fn to_index(&mut self, uri: &[u8], program: &Program, context: &Context<'_>) -> Action {
+        let args = self.request.args.clone();
+        let moved = internal_redirect(self, context, uri, &args);
+        self.after_redirect(moved, program, context)
     }
 
     /// Answers a failure, by the error page where there is one.

@@ -34,6 +34,8 @@ pub(crate) struct Client {
     pub(crate) queued: bool,
     /// Accepted although all connections were in use: gets a 503.
     pub(crate) overload: bool,
+    /// Bytes of the next request were there when the one before it was done.
+    pub(crate) pipelined: bool,
     /// Index into the worker's listeners.
     pub(crate) listener: u16,
     pub(crate) requests: u32,
@@ -217,7 +219,7 @@ impl Worker {
         connection.accepted_ms = client.accepted_ms;
         connection.remote = client.remote;
         connection.listener = self.listeners[usize::from(client.listener)].id;
-        connection.pipelined = !client.input.is_empty();
+        connection.pipelined = std::mem::take(&mut client.pipelined);
         if client.input.is_empty() {
             self.buffers.give(&mut client.input);
         }
@@ -277,6 +279,7 @@ impl Worker {
         };
         self.counters.increment(Counter::ConnectionsIdle);
         client.phase = ClientPhase::Head;
+        client.pipelined = !client.input.is_empty();
         client.deadline_ms =
             (now_ms + location.keepalive_timeout.as_millis() as u64).min(draining.unwrap_or(NEVER));
         self.wheel.arm(client.timer, client.deadline_ms);

@@ -69,7 +69,7 @@ impl Worker {
                 self.log_exchange(active, Level::Error, text);
             }
             FileError::Other(text) => self.log_exchange(active, Level::Crit, text),
-            FileError::Directory => {}
+            FileError::Directory | FileError::Elsewhere(_) => {}
         }
     }
 

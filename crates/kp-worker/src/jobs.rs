@@ -144,12 +144,10 @@ fn open(query: &FileQuery) -> Result<(File, FileFacts), FileError> {
         return open_one(path, None);
     }
     for name in &query.index {
-        let candidate = if name.first() == Some(&b'/') {
-            bytes_path(name).to_path_buf()
-        } else {
-            path.join(bytes_path(name))
-        };
-        match open_one(&candidate, Some(name)) {
+        if name.first() == Some(&b'/') {
+            return Err(FileError::Elsewhere(name.clone()));
+        }
+        match open_one(&path.join(bytes_path(name)), Some(name)) {
             Err(FileError::NotFound(_) | FileError::Directory) => {}
             found => return found,
         }

@@ -394,6 +394,7 @@ impl Worker {
             phase: ClientPhase::Head,
             queued: false,
             overload,
+            pipelined: false,
             listener,
             requests: 0,
             active: None,
