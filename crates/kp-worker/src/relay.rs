@@ -18,6 +18,9 @@ use std::ops::Range;
 const PIECES_MAX: usize = 6;
 /// Unsent request bytes above which the client is not read.
 const REQUEST_ROOM: usize = 64 * 1024;
+/// Request bytes that are read and not yet sent. What the upstream does not take is kept until it does, so this bounds
+/// the memory of a stalled upload.
+const REQUEST_READ_MAX: usize = 96 * 1024;
 /// First read of a response head: most heads with a small body fit.
 const HEAD_READ: usize = 8 * 1024;
 /// Largest response head (`upstream sent too big header`).
@@ -153,7 +156,10 @@ impl Worker {
         }
         let mut scratch = std::mem::take(&mut self.scratch);
         scratch.clear();
-        let turn = match client.transport.receive(&mut scratch, READ_MAX) {
+        let room = REQUEST_READ_MAX
+            .saturating_sub(active.to_upstream.len())
+            .max(1);
+        let turn = match client.transport.receive(&mut scratch, room) {
             Received::Bytes(count) => {
                 self.counters.add(Counter::ClientBytesIn, count as u64);
                 active.deadlines.client_read = NEVER;
