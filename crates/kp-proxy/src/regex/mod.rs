@@ -343,4 +343,29 @@ mod tests {
         assert_eq!(regex.is_match(&subject), Err(Limit));
         assert_eq!(regex.captures(&subject, &mut Vec::new()), Err(Limit));
     }
+
+    proptest::proptest! {
+        /// No pattern and no subject makes either engine panic, and groups lie inside the subject.
+        #[test]
+        fn nothing_panics(
+            pieces in proptest::collection::vec(
+                proptest::sample::select(vec![
+                    "a", "b", "é", ".", "*", "+", "?", "|", "(", ")", "[", "]", "^", "$", "\\", "{", "}", "1", ",", "2", "-",
+                    "(?:", "(?=", "(?!", "(?<=", "(?<!", "(?>", "(?<n>", "(?P<m>", "(?'o'", "(?i)", "(?i:", "(?P=m)", "\\k<n>",
+                    "\\1", "\\Q", "\\E", "\\b", "\\p{L}", "\\x{61}", "[^", "[[:alpha:]", "&&", "(?#", "(?|", "(*UTF8)", "{2}",
+                ]),
+                0..12,
+            ),
+            subject in proptest::collection::vec(proptest::sample::select(b"aabb1-\xc3\xa9\n".to_vec()), 0..12),
+        ) {
+            if let Ok(regex) = Regex::new(&pieces.concat(), false) {
+                let mut groups = Vec::new();
+                let found = regex.captures(&subject, &mut groups);
+                proptest::prop_assert_eq!(found, regex.is_match(&subject));
+                for (start, end) in groups.into_iter().flatten() {
+                    proptest::prop_assert!(start <= end && end as usize <= subject.len());
+                }
+            }
+        }
+    }
 }
