@@ -417,7 +417,7 @@ impl Exchange {
         if let Some(name) = &file.index {
             let mut uri = self.request.uri.clone();
             uri.extend_from_slice(name);
-            return self.to_index(&uri, program, context);
+            return self.serve_index(&uri, program, context);
         }
         self.machine.phase = Phase::Answer;
         Action::SendFile(file)
@@ -434,12 +434,12 @@ impl Exchange {
             FileError::Forbidden(_) => Answer::status(403),
             FileError::Other(_) => Answer::status(500),
             FileError::Directory => directory_redirect(self),
-            FileError::Elsewhere(uri) => return self.to_index(uri, program, context),
+            FileError::Elsewhere(uri) => return self.serve_index(uri, program, context),
         };
         self.answer(answer, program, context)
     }
 
-    fn to_index(&mut self, uri: &[u8], program: &Program, context: &Context<'_>) -> Action {
+    fn serve_index(&mut self, uri: &[u8], program: &Program, context: &Context<'_>) -> Action {
         let args = self.request.args.clone();
         let moved = internal_redirect(self, context, uri, &args);
         self.after_redirect(moved, program, context)
