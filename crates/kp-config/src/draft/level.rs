@@ -377,6 +377,7 @@ impl Reader<'_> {
                     status,
                     answer,
                     target: target.clone(),
+                    span: target_word.span,
                 },
                 word.span,
             );

@@ -271,6 +271,8 @@ pub struct ErrorPage {
     pub answer: ErrorPageStatus,
     /// Where to go.
     pub target: ErrorPageTarget,
+    /// Where the target was written.
+    pub span: Span,
 }
 
 /// Status of an intercepted answer.

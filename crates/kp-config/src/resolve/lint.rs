@@ -1,14 +1,38 @@
-//! Warnings that need the whole picture: a proxy that passes requests to itself.
+//! Warnings that need the whole picture: a proxy that passes requests to itself, an error page that is not there.
 
 use crate::draft::Reader;
 use crate::model::{
-    Forwarding, Handler, Http, ListenAddress, LocationId, LocationMatch, PeerAddress, ProxyTarget,
-    ServerId,
+    ErrorPageTarget, Forwarding, Handler, Http, ListenAddress, LocationId, LocationMatch,
+    PeerAddress, ProxyTarget, ServerId,
 };
 use std::net::SocketAddr;
 
 /// Checks every location.
 pub(super) fn check(http: &Http, reader: &mut Reader<'_>) {
+    check_ways_back(http, reader);
+    check_error_pages(http, reader);
+}
+
+/// A named location is looked for in the server that answers.
+fn check_error_pages(http: &Http, reader: &mut Reader<'_>) {
+    for location in &http.locations {
+        let Some(server) = http.servers.get(location.server.index()) else {
+            continue;
+        };
+        for page in &location.error_pages {
+            if let ErrorPageTarget::Named(name) = &page.target
+                && !server.named.iter().any(|(known, _)| known == name)
+            {
+                let message = format!("could not find named location \"{name}\"");
+                let hint =
+                    "a named location must be in the same server; without it the answer is 500";
+                reader.warning(page.span, message, hint);
+            }
+        }
+    }
+}
+
+fn check_ways_back(http: &Http, reader: &mut Reader<'_>) {
     let mut addresses: Vec<Vec<&ListenAddress>> = vec![Vec::new(); http.servers.len()];
     for listener in &http.listeners {
         for server in &listener.servers {

@@ -240,10 +240,11 @@ fn variables_that_are_set() {
 
 #[test]
 fn error_pages() {
-    let pages = |text: &str| prefix(&config(&location(text)), "/a/").error_pages.clone();
-    let found = pages(
-        "error_page 500 502 =200 /e; error_page 404 = @n; error_page 403 https://x/; error_page 495 494 /b;",
-    );
+    let config = config(&server(
+        "location @n { }
+location /a/ { error_page 500 502 =200 /e; error_page 404 = @n; error_page 403 https://x/; error_page 495 494 /b; }",
+    ));
+    let found = &prefix(&config, "/a/").error_pages;
     let statuses: Vec<u16> = found.iter().map(|page| page.status).collect();
     assert_eq!(statuses, [500, 502, 404, 403, 495, 494]);
     assert_eq!(found[0].answer, ErrorPageStatus::Fixed(200));
@@ -260,4 +261,14 @@ fn error_pages() {
     );
     assert_eq!(found[4].answer, ErrorPageStatus::Fixed(400));
     assert_eq!(found[5].answer, ErrorPageStatus::Keep);
+}
+
+#[test]
+fn an_error_page_that_is_not_there() {
+    assert_eq!(
+        findings(&server(
+            "error_page 404 @here;\nlocation / { error_page 502 503 @gone; }\nlocation @here { }"
+        )),
+        ["warn 3:33 could not find named location \"@gone\""]
+    );
 }
