@@ -24,7 +24,9 @@ impl Complaint<'_> {
                 quote_at,
             } => self.after_quote(character, quote_at, span),
             LexError::Unclosed { quote } => self.unclosed(quote, span),
-            LexError::TooLong { quote: Some(quote) } => {
+            LexError::TooLong {
+                quote: Some(quote), ..
+            } => {
                 let message = format!(
                     "too long parameter, probably missing terminating \"{quote}\" character"
                 );
@@ -32,7 +34,7 @@ impl Complaint<'_> {
                     "a word may have 4095 bytes; the quote opened here is probably not closed",
                 )
             }
-            LexError::TooLong { quote: None } => {
+            LexError::TooLong { quote: None, .. } => {
                 let start: String = self.part(lexed.from, lexed.to).chars().take(10).collect();
                 Diagnostic::error(span, format!("too long parameter \"{start}...\" started"))
                     .hint("a word may have 4095 bytes")

@@ -56,6 +56,8 @@ pub(crate) enum LexError {
     TooLong {
         /// The quote it began with.
         quote: Option<char>,
+        /// Whether its end is in sight: on the line it began on.
+        ended: bool,
     },
     /// A bare word was ended by the `{` of `{3}` or `{1,2}`: a regular expression that wants quotes.
     BareBraces {
@@ -139,26 +141,22 @@ impl<'a> Lexer<'a> {
                 _ if byte == quote => return self.after_quote(from),
                 _ => {}
             }
-            if self.at - from - 1 > self.word_bytes_max {
-                self.align();
-                return self.finish(
-                    from,
-                    Err(LexError::TooLong {
-                        quote: Some(char::from(quote)),
-                    }),
-                );
-            }
         }
-        self.finish(
-            from,
-            Err(LexError::Unclosed {
-                quote: char::from(quote),
-            }),
-        )
+        let quote = char::from(quote);
+        if self.at - from - 1 > self.word_bytes_max {
+            return self.too_long(from, Some(quote));
+        }
+        self.finish(from, Err(LexError::Unclosed { quote }))
     }
 
     fn after_quote(&mut self, from: usize) -> Lexed {
         let inside = self.text.get(from + 1..self.at - 1).unwrap_or_default();
+        if inside.len() > self.word_bytes_max {
+            return self.too_long(
+                from,
+                self.text.get(from..).and_then(|rest| rest.chars().next()),
+            );
+        }
         match self
             .text
             .get(self.at..)
@@ -212,15 +210,20 @@ impl<'a> Lexer<'a> {
                 _ => after_dollar = byte == b'$',
             }
             self.at += 1;
-            if self.at - from > self.word_bytes_max {
-                self.align();
-                return self.finish(from, Err(LexError::TooLong { quote: None }));
-            }
         }
         self.word(from)
     }
 
+    fn too_long(&self, from: usize, quote: Option<char>) -> Lexed {
+        let word = self.text.get(from..self.at).unwrap_or_default();
+        let ended = !word.contains('\n');
+        self.finish(from, Err(LexError::TooLong { quote, ended }))
+    }
+
     fn word(&self, from: usize) -> Lexed {
+        if self.at - from > self.word_bytes_max {
+            return self.too_long(from, None);
+        }
         let text = unescape(self.text.get(from..self.at).unwrap_or_default()).into_owned();
         self.finish(
             from,
@@ -279,13 +282,6 @@ impl<'a> Lexer<'a> {
             .get(self.at..)
             .and_then(|rest| rest.chars().next());
         self.at += rest.map_or(0, char::len_utf8);
-    }
-
-    /// Moves forward to the beginning of a character.
-    fn align(&mut self) {
-        while !self.text.is_char_boundary(self.at) {
-            self.at += 1;
-        }
     }
 
     fn peek(&self) -> Option<u8> {

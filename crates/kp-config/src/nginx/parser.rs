@@ -322,7 +322,7 @@ impl Parser<'_> {
         self.error(complaint.about(error, lexed, span));
         // What was probably meant takes the word's place, so that the mistake is not also reported as a missing argument.
         match error {
-            LexError::Unclosed { .. } | LexError::TooLong { .. } => {
+            LexError::Unclosed { .. } | LexError::TooLong { ended: false, .. } => {
                 self.take_rest_of_line(lexed.from, span);
             }
             LexError::AfterQuote { quote_at, .. } => {
@@ -338,7 +338,7 @@ impl Parser<'_> {
                     quoted: true,
                 });
             }
-            LexError::BareBraces { .. } => {
+            LexError::BareBraces { .. } | LexError::TooLong { .. } => {
                 let text = self
                     .text
                     .get(lexed.from..lexed.to)

@@ -199,12 +199,16 @@ fn words_as_long_as_nginx_takes_them() {
         findings(&bare),
         ["1:3+4096 too long parameter \"xxxxxxxxxx...\" started"]
     );
-    let quoted = nginx(format!("a;\nc '{longest}x;\nb;"));
-    assert_eq!(
-        findings(&quoted),
-        ["2:3+1 too long parameter, probably missing terminating \"'\" character"]
-    );
-    assert!(tree(&quoted.directives).ends_with("b;"));
+    assert!(tree(&bare.directives).ends_with("b;"));
+    for (text, end) in [
+        (format!("a;\nc {{ d '{longest}x'; }}\nb;"), "} b;"),
+        (format!("a;\nc {{ d 'e;\n}}\n{longest}"), "}"),
+    ] {
+        let quoted = nginx(text);
+        let message = "too long parameter, probably missing terminating \"'\" character";
+        assert_eq!(findings(&quoted)[0], format!("2:7+1 {message}"));
+        assert!(tree(&quoted.directives).contains(end));
+    }
 }
 
 #[test]

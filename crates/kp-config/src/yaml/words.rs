@@ -74,14 +74,19 @@ fn mistake<'a>(
                 .hint("after a closing quote only white space or \")\" may follow"),
             part(quote_at + 1, lexed.from - 1),
         ),
-        LexError::Unclosed { quote } | LexError::TooLong { quote: Some(quote) } => {
+        LexError::Unclosed { quote }
+        | LexError::TooLong {
+            quote: Some(quote), ..
+        } => {
             let message = format!("unexpected end of the value, expecting \"{quote}\"");
             (
                 Diagnostic::error(span, message).hint("the quote inside the value is not closed"),
                 part(lexed.from + 1, lexed.to),
             )
         }
-        LexError::TooLong { quote: None } => (Diagnostic::error(span, "too long parameter"), word),
+        LexError::TooLong { quote: None, .. } => {
+            (Diagnostic::error(span, "too long parameter"), word)
+        }
     }
 }
 
