@@ -73,7 +73,7 @@ fn main() {
 
 fn start(shm: &Shm, generation: u32, slot: u32) -> (i32, Row) {
     let row = shm.scoreboard().claim(generation, slot);
-    let parent = process::id();
+    let parent = std::process::id();
     match process::fork().expect("fork") {
         Fork::Parent(pid) => {
             shm.scoreboard().set_pid(row, pid as u32);
@@ -84,14 +84,14 @@ fn start(shm: &Shm, generation: u32, slot: u32) -> (i32, Row) {
 }
 
 /// What a worker does, until it is asked to stop: 0, or 1 if it saw the limit broken, or 2 if it is alone.
-fn work(shm: &Shm, row: Row, parent: i32) -> i32 {
+fn work(shm: &Shm, row: Row, parent: u32) -> i32 {
     let (peer, peers, counters) = (
         limited(shm.peers(), row),
         round(shm.peers(), row),
         shm.counters().block(row),
     );
     // A parent whose assertion failed is gone, and so must its workers be.
-    while process::parent_id() == parent {
+    while std::os::unix::process::parent_id() == parent {
         pick(&peers);
         if peer.admit(MAX_CONNS) {
             if peer.in_flight() > i64::from(MAX_CONNS) {
