@@ -282,7 +282,7 @@ table! {
     "keepalive_requests" "number", HSL, (1), ONCE, "1000", {}, [level number keepalive_requests], "The most requests on one client connection.";
     "keepalive_time" "time", HSL, (1), ONCE, "1h", {}, [level time keepalive_time], "The age after which a client connection is not kept any more.";
     "keepalive_min_timeout" "time", HSL, (1), ONCE, "10s", {}, [level time keepalive_min_timeout], "How long a worker that stops gracefully still serves idle client connections, from the start of the drain.";
-    "keepalive_disable" "none | msie6 | safari ...", HSL, (1+), ONCE, "msie6", {}, [level keepalive_disable keepalive_disable], "Browsers that get no keep-alive.";
+    "keepalive_disable" "none | msie6 | safari ...", HSL, (1+), MANY, "msie6", {}, [level keepalive_disable keepalive_disable], "Browsers that get no keep-alive.";
     "client_body_timeout" "time", HSL, (1), ONCE, "60s", {}, [level time client_body_timeout], "The longest pause between two reads of a request body.";
     "client_max_body_size" "size", HSL, (1), ONCE, "1m", {}, [level size client_max_body_size], "The longest request body; more is 413, 0 is no limit.";
     "client_body_buffer_size" "size", HSL, (1), ONCE, "16k", {}, [level positive_size client_body_buffer_size], "The memory for a request body that is taken whole.";
@@ -317,12 +317,12 @@ table! {
     "proxy_set_header" "field value", HSL, (2), MANY, "Host $proxy_host; Connection \"\"", {}, [level set_header set_headers], "A field of the request that is sent to the upstream; an empty value removes it. A level with its own inherits none.";
     "proxy_pass_header" "field", HSL, (1), MANY, none, {}, [level field_name pass_headers], "Passes a field of the upstream's answer that is hidden by default.";
     "proxy_hide_header" "field", HSL, (1), MANY, "Date Server X-Pad X-Accel-*", {}, [level field_name hide_headers], "Hides a field of the upstream's answer.";
-    "proxy_ignore_headers" "field ...", HSL, (1+), ONCE, none, {}, [level ignore_headers ignore_headers], "Fields of the upstream's answer that kp does not act on: X-Accel-Redirect, X-Accel-Expires, X-Accel-Limit-Rate, X-Accel-Buffering, X-Accel-Charset, Expires, Cache-Control, Set-Cookie, Vary.";
+    "proxy_ignore_headers" "field ...", HSL, (1+), MANY, none, {}, [level ignore_headers ignore_headers], "Fields of the upstream's answer that kp does not act on: X-Accel-Redirect, X-Accel-Expires, X-Accel-Limit-Rate, X-Accel-Buffering, X-Accel-Charset, Expires, Cache-Control, Set-Cookie, Vary.";
     "proxy_http_version" "1.0 | 1.1", HSL, (1), ONCE, "1.1", {}, [level http_version http_version], "The HTTP version spoken to upstreams.";
     "proxy_connect_timeout" "time", HSL, (1), ONCE, "60s", {}, [level time connect_timeout], "How long a connection to an upstream may take.";
     "proxy_send_timeout" "time", HSL, (1), ONCE, "60s", {}, [level time proxy_send_timeout], "The longest pause between two writes to an upstream.";
     "proxy_read_timeout" "time", HSL, (1), ONCE, "60s", {}, [level time read_timeout], "The longest pause between two reads from an upstream.";
-    "proxy_next_upstream" "error | timeout | invalid_header | http_500 | http_502 | http_503 | http_504 | http_403 | http_404 | http_429 | non_idempotent | updating | off ...", HSL, (1+), ONCE, "error timeout", {}, [level next_upstream next_upstream], "When a request is passed to the next server.";
+    "proxy_next_upstream" "error | timeout | invalid_header | http_500 | http_502 | http_503 | http_504 | http_403 | http_404 | http_429 | non_idempotent | updating | off ...", HSL, (1+), MANY, "error timeout", {}, [level next_upstream next_upstream], "When a request is passed to the next server.";
     "proxy_next_upstream_tries" "number", HSL, (1), ONCE, "0", {}, [level number next_upstream_tries], "The most servers tried for a request; 0 is no limit.";
     "proxy_next_upstream_timeout" "time", HSL, (1), ONCE, "0", {}, [level time next_upstream_timeout], "How long further servers are tried; 0 is no limit.";
     "proxy_buffering" "on | off", HSL, (1), ONCE, "on", {}, [level flag buffering], "Whether the upstream's answer is read ahead of a slow client, up to `proxy_buffers`.";

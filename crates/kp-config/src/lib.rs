@@ -154,6 +154,17 @@ mod tests {
     }
 
     #[test]
+    fn sets_of_words_may_be_given_in_parts() {
+        let parts = "events {} http { proxy_next_upstream error; proxy_next_upstream http_503; proxy_ignore_headers Vary; proxy_ignore_headers Expires; keepalive_disable msie6; keepalive_disable safari; server { } }";
+        let once = "events:\nhttp: {proxy_next_upstream: error http_503, proxy_ignore_headers: [Vary, Expires], keepalive_disable: [msie6, safari], server: }";
+        let parts = load_files(&[("kp.conf", parts)]);
+        let once = load_files(&[("kp.yaml", once)]);
+        assert_eq!(messages(&parts), [""; 0]);
+        assert_eq!(messages(&once), [""; 0]);
+        assert!(parts.config == once.config);
+    }
+
+    #[test]
     fn errors_of_every_step_come_in_the_order_of_the_text() {
         let loaded = load_files(&[(
             "kp.conf",

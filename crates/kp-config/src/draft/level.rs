@@ -286,7 +286,7 @@ impl Reader<'_> {
         directive: &Directive,
         slot: &mut Option<Spanned<KeepaliveDisable>>,
     ) {
-        let mut disable = KeepaliveDisable::default();
+        let mut disable = slot.take().map(|earlier| earlier.value).unwrap_or_default();
         for word in &directive.args {
             match self.choose(word, &[("none", 0), ("msie6", 1), ("safari", 2)]) {
                 Some(1) => disable.msie6 = true,

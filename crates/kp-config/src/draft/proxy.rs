@@ -126,7 +126,7 @@ impl Reader<'_> {
         directive: &Directive,
         slot: &mut Option<Spanned<NextUpstream>>,
     ) {
-        let mut conditions = NextUpstream::default();
+        let mut conditions = slot.take().map(|earlier| earlier.value).unwrap_or_default();
         for word in &directive.args {
             let Some(flag) = next_upstream_flag(&mut conditions, &word.text) else {
                 let names = "error, timeout, invalid_header, non_idempotent, http_500, http_502, http_503, http_504, \
