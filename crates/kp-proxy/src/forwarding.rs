@@ -62,6 +62,54 @@ pub(crate) fn write(
         return;
     }
     let append = mode == Forwarding::Append;
+    write_x_forwarded(out, exchange, program, context, heads, append);
+    if !heads.set.has(Known::Forwarded) {
+        out.extend_from_slice(b"Forwarded: ");
+        if append {
+            extend(out, &exchange.request.head, Known::Forwarded);
+        }
+        forwarded_element(out, exchange, program, context);
+        out.extend_from_slice(b"\r\n");
+    }
+    if !heads.set.has(Known::Via) {
+        write_via(out, exchange, context, append);
+    }
+    let id_kept = append && keep(out, &exchange.request.head, Known::XRequestId, heads);
+    if !id_kept && !heads.set.has(Known::XRequestId) {
+        line(
+            out,
+            b"X-Request-Id: ",
+            Builtin::RequestId,
+            exchange,
+            program,
+            context,
+        );
+    }
+}
+
+/// `Via` (RFC 9110 §7.6.3) with what names this group of processes.
+fn write_via(out: &mut Vec<u8>, exchange: &Exchange, context: &Context<'_>, append: bool) {
+    out.extend_from_slice(b"Via: ");
+    if append {
+        extend(out, &exchange.request.head, Known::Via);
+    }
+    out.extend_from_slice(match exchange.request.head.version {
+        Version::Http10 => b"1.0 kp-".as_slice(),
+        Version::Http11 => b"1.1 kp-".as_slice(),
+    });
+    out.extend_from_slice(context.group.as_bytes());
+    out.extend_from_slice(b"\r\n");
+}
+
+/// The `X-Forwarded-` fields.
+fn write_x_forwarded(
+    out: &mut Vec<u8>,
+    exchange: &mut Exchange,
+    program: &Program,
+    context: &Context<'_>,
+    heads: &LocationHeads,
+    append: bool,
+) {
     if !heads.set.has(Known::XForwardedFor) {
         let builtin = if append {
             Builtin::ProxyAddXForwardedFor
@@ -100,37 +148,6 @@ pub(crate) fn write(
             out,
             b"X-Forwarded-Port: ",
             Builtin::ServerPort,
-            exchange,
-            program,
-            context,
-        );
-    }
-    if !heads.set.has(Known::Forwarded) {
-        out.extend_from_slice(b"Forwarded: ");
-        if append {
-            extend(out, &exchange.request.head, Known::Forwarded);
-        }
-        forwarded_element(out, exchange, program, context);
-        out.extend_from_slice(b"\r\n");
-    }
-    if !heads.set.has(Known::Via) {
-        out.extend_from_slice(b"Via: ");
-        if append {
-            extend(out, &exchange.request.head, Known::Via);
-        }
-        out.extend_from_slice(match exchange.request.head.version {
-            Version::Http10 => b"1.0 kp-".as_slice(),
-            Version::Http11 => b"1.1 kp-".as_slice(),
-        });
-        out.extend_from_slice(context.group.as_bytes());
-        out.extend_from_slice(b"\r\n");
-    }
-    let id_kept = append && keep(out, &exchange.request.head, Known::XRequestId, heads);
-    if !id_kept && !heads.set.has(Known::XRequestId) {
-        line(
-            out,
-            b"X-Request-Id: ",
-            Builtin::RequestId,
             exchange,
             program,
             context,
