@@ -110,13 +110,6 @@ impl Worker {
         let clock = Clock::new();
         let mut seed = [0; 8];
         kp_sys::random(&mut seed)?;
-        let response = HeadLimits {
-            line_max: RESPONSE_HEAD_MAX,
-            total_max: RESPONSE_HEAD_MAX,
-            // nginx passes whatever legal names an upstream sends; only a client's are filtered.
-            ignore_invalid: false,
-            ..HeadLimits::default()
-        };
         let mut worker = Self {
             config,
             program,
@@ -147,28 +140,14 @@ impl Worker {
             successor: false,
             stopping: false,
             serial: u64::from(heritage.slot),
-            serial_step: config
-                .main
-                .worker_processes
-                .map_or_else(|| kp_sys::cpu_count() as u64, u64::from)
-                .max(1),
+            serial_step: serial_step(config),
             spill_serial: 0,
-            response_limits: [
-                response,
-                HeadLimits {
-                    accept_bare_lf: true,
-                    ..response
-                },
-            ],
+            response_limits: response_limits(),
             connections_max: config.main.worker_connections as usize,
             pid: std::process::id(),
             hostname: heritage.hostname,
             prefix: heritage.prefix,
-            group: heritage
-                .group_token
-                .iter()
-                .map(|byte| format!("{byte:02x}"))
-                .collect(),
+            group: hexadecimal(&heritage.group_token),
             shm: heritage.shm,
             row: heritage.row,
             idle_cursor: 0,
@@ -428,6 +407,32 @@ impl Worker {
     pub(crate) fn prefix_path(&self, path: PathBuf) -> PathBuf {
         self.prefix.join(path)
     }
+}
+
+/// Limits of response heads: strict, and with `accept_bare_lf`.
+fn response_limits() -> [HeadLimits; 2] {
+    let strict = HeadLimits {
+        line_max: RESPONSE_HEAD_MAX,
+        total_max: RESPONSE_HEAD_MAX,
+        // nginx passes whatever legal names an upstream sends; only a client's are filtered.
+        ignore_invalid: false,
+        ..HeadLimits::default()
+    };
+    let lenient = HeadLimits {
+        accept_bare_lf: true,
+        ..strict
+    };
+    [strict, lenient]
+}
+
+/// How many workers count connections beside this one.
+fn serial_step(config: &Config) -> u64 {
+    let workers = config.main.worker_processes.map(u64::from);
+    workers.unwrap_or(kp_sys::cpu_count() as u64).max(1)
+}
+
+fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// See [`Facts`].
