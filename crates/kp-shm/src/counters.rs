@@ -102,8 +102,6 @@ counters! {
     LogLinesDropped, Counter, "log_lines_dropped", "lines", "Log lines lost because their file could not take them.";
     LoopTurns, Counter, "loop_turns", "turns", "Turns of the event loop.";
     LoopDelayPeak, Peak, "loop_delay_peak_ms", "milliseconds", "Longest turn of the event loop.";
-    BuffersInUse, Gauge, "buffers_in_use", "buffers", "Buffers taken from the pool now.";
-    BuffersExhausted, Counter, "buffers_exhausted", "events", "Times a buffer was wanted and the pool had none.";
 }
 
 const _: () = assert!(

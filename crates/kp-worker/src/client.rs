@@ -167,7 +167,6 @@ impl Worker {
             Err(error) => {
                 active.exchange.record.request_length = before as u64;
                 let failure = Failure::request_head(&error);
-                self.counters.increment(Counter::BadRequestFields);
                 active.exchange.record.detail = Some(error.to_string());
                 Input::HeadFailed(failure)
             }
@@ -382,7 +381,6 @@ impl Worker {
 
     /// Half a head: 408. (Not a byte gets no answer, since a browser may have opened the connection in advance.)
     fn head_timeout(&mut self, key: Key) {
-        self.counters.increment(Counter::TimeoutsClientHeader);
         let active = self.clients.peek(key).and_then(|client| client.active);
         match active.and_then(|active| self.exchanges.lend(active)) {
             Some(active) => self.start(

@@ -181,7 +181,6 @@ impl Worker {
                 Err(error) => error.raw_os_error(),
             };
             if let Some(errno) = errno {
-                self.counters.increment(Counter::UpstreamConnectFailures);
                 return Some(Input::UpstreamFailed(Failure::new(
                     Phase::Connect,
                     Cause::ConnectFailed(errno),
@@ -661,7 +660,6 @@ impl Worker {
             return None;
         }
         if deadlines.client_write <= now_ms {
-            self.counters.increment(Counter::TimeoutsClientSend);
             // Who took nothing for so long gets nothing more; waiting for this to leave would be waiting for ever.
             active.to_client.clear(&mut self.buffers);
             return Some(Input::ClientFailed(Failure::new(
@@ -675,40 +673,22 @@ impl Worker {
                 active.request.stage = RequestStage::Done;
                 return None;
             }
-            self.counters.increment(Counter::TimeoutsClientBody);
             return Some(Input::ClientFailed(Failure::new(
                 Phase::RequestBody,
                 Cause::ClientBodyTimeout,
             )));
         }
-        let (phase, cause, counter) = if matches!(active.response.stage, ResponseStage::Tunnel(_)) {
-            (Phase::Tunnel, Cause::TunnelTimeout, Counter::TimeoutsTunnel)
+        let (phase, cause) = if matches!(active.response.stage, ResponseStage::Tunnel(_)) {
+            (Phase::Tunnel, Cause::TunnelTimeout)
         } else if deadlines.upstream_write <= now_ms {
-            (
-                Phase::SendRequest,
-                Cause::SendTimeout,
-                Counter::TimeoutsUpstreamSend,
-            )
+            (Phase::SendRequest, Cause::SendTimeout)
         } else if self.wants(active).connect {
-            (
-                Phase::Connect,
-                Cause::ConnectTimeout,
-                Counter::TimeoutsUpstreamConnect,
-            )
+            (Phase::Connect, Cause::ConnectTimeout)
         } else if matches!(active.response.stage, ResponseStage::AwaitHead) {
-            (
-                Phase::AwaitHead,
-                Cause::UpstreamTimeout,
-                Counter::TimeoutsUpstreamRead,
-            )
+            (Phase::AwaitHead, Cause::UpstreamTimeout)
         } else {
-            (
-                Phase::ReadBody,
-                Cause::BodyTimeout,
-                Counter::TimeoutsUpstreamRead,
-            )
+            (Phase::ReadBody, Cause::BodyTimeout)
         };
-        self.counters.increment(counter);
         Some(Input::UpstreamFailed(Failure::new(phase, cause)))
     }
 

@@ -23,6 +23,7 @@ mod relay;
 mod slots;
 mod spill;
 mod spool;
+mod tally;
 mod token;
 mod transport;
 mod tunnel;

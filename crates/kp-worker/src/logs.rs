@@ -263,10 +263,16 @@ impl Worker {
             self.log_exchange(active, Level::Error, &text);
         }
         if let Some(failure) = active.exchange.machine.reported.take() {
+            if let Some(counter) = crate::tally::counter_of(&failure) {
+                self.counters.increment(counter);
+            }
             let detail = active.exchange.record.detail.take().unwrap_or_default();
-            let mut text = String::new();
-            failure.write_text(&detail, &mut text);
-            self.log_exchange(active, failure.level(), &text);
+            let targets = &self.location(active.exchange.location).error_log;
+            if error_log::wants(targets, failure.level()) {
+                let mut text = String::new();
+                failure.write_text(&detail, &mut text);
+                self.log_exchange(active, failure.level(), &text);
+            }
         }
     }
 }

@@ -220,7 +220,6 @@ impl Worker {
             active.request.stage = RequestStage::Done;
             return Turn::Moved;
         }
-        self.counters.increment(Counter::BadRequestFraming);
         active.exchange.record.detail = Some(error.reason().to_owned());
         Turn::Input(Input::ClientFailed(Failure::new(
             Phase::RequestBody,
@@ -391,7 +390,6 @@ impl Worker {
     /// Why there is no response head although the connection is over.
     fn head_missing(&mut self, active: &Active, errno: Option<i32>) -> Failure {
         if active.exchange.machine.reused && !active.response.any_byte {
-            self.counters.increment(Counter::UpstreamStaleReuses);
             return Failure::new(Phase::AwaitHead, Cause::StaleConnection);
         }
         match (active.response.write_broken, errno) {
@@ -437,7 +435,6 @@ impl Worker {
                         error.to_string()
                     },
                 );
-                self.counters.increment(Counter::BadResponseHeads);
                 active.exchange.response.upstream = None;
                 Turn::Input(Input::UpstreamFailed(failure))
             }
@@ -631,7 +628,6 @@ impl Worker {
             self.response_complete(active);
             return Turn::Moved;
         }
-        self.counters.increment(Counter::UpstreamTruncated);
         let cause = errno.map_or(Cause::BodyTruncated, Cause::BodyReset);
         Turn::Input(Input::UpstreamFailed(Failure::new(Phase::ReadBody, cause)))
     }

@@ -75,7 +75,6 @@ impl Worker {
                 &self.config.http.upstreams[group.index()].name,
                 now_ms,
             );
-            self.counters.increment(Counter::UpstreamNoLivePeers);
             return Some(Input::UpstreamFailed(Failure::new(
                 Phase::Connect,
                 Cause::NoLivePeer,
@@ -183,7 +182,6 @@ impl Worker {
             Ok(fd) => fd,
             Err(error) => {
                 self.finish_peer(peer, Outcome::Failed);
-                self.counters.increment(Counter::UpstreamConnectFailures);
                 return Some(Input::UpstreamFailed(Failure::new(
                     Phase::Connect,
                     Cause::ConnectFailed(error.raw_os_error().unwrap_or(0)),
