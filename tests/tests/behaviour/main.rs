@@ -14,8 +14,10 @@
 mod balancing;
 mod config_cases;
 mod deadlines;
+mod draining;
 mod framing;
 mod headers;
+mod integrity;
 mod lifecycle;
 mod logs;
 mod memory;
