@@ -333,7 +333,7 @@ fn missing_tools_are_named() {
     let packages = shell(&["scripts/test-packages"]);
     assert_eq!(packages.status.code(), Some(1));
     assert!(
-        said(&packages).contains("sudo apt-get install -y git curl"),
+        said(&packages).contains("sudo apt-get install -y git"),
         "{}",
         said(&packages)
     );
