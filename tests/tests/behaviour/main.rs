@@ -19,6 +19,7 @@ mod framing;
 mod headers;
 mod integrity;
 mod lifecycle;
+mod limits;
 mod logs;
 mod memory;
 mod parsing;
