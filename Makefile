@@ -37,13 +37,13 @@ check: ## what the CI runs: format, lints, documents, all tests
 	@scripts/test
 
 bench: ## compare kp with the proxies installed here and write docs/benchmarks.md
-	@scripts/need cargo cc
+	@scripts/need cargo cc python3 wrk taskset
 	$(CARGO) build --locked --release -p kp
 	@scripts/bench
 
 fuzz: ## the property tests, with many more cases (CASES=20000)
 	@scripts/need cargo cc
-	PROPTEST_CASES=$(or $(CASES),20000) $(CARGO) test --locked --release -p kp-http -p kp-upstream -p kp-config -- properties
+	PROPTEST_CASES=$(or $(CASES),20000) $(CARGO) test --locked -p kp-http -p kp-config -p kp-upstream -p kp-proxy
 
 install: ## the release binary, the example configuration and the directories it needs
 	@scripts/need cargo cc
