@@ -332,7 +332,7 @@ table! {
     "proxy_max_temp_file_size" "size", HSL, (1), ONCE, "0", {}, [level size max_temp_file_size], "How much of an answer may be kept in a file for a slow client; 0 is nothing (nginx's default is 1024m).";
     "proxy_temp_file_write_size" "size", HSL, (1), ONCE, "8k", {}, [level size temp_file_write_size], "How much is written to that file at a time.";
     "proxy_temp_path" "path [level1 [level2 [level3]]]", HSL, (1 to 4), ONCE, "proxy_temp", {}, [level temp_path proxy_temp_path], "Where these files are; the levels have no effect.";
-    "proxy_request_buffering" "on | off | auto", HSL, (1), ONCE, "auto", {}, [level request_buffering request_buffering], "Whether a request body is taken whole before a server is chosen; `auto` (kp's own): when its Content-Length fits `client_body_buffer_size`.";
+    "proxy_request_buffering" "on | off | auto", HSL, (1), ONCE, "auto", {}, [level request_buffering request_buffering], "Whether a request body is taken whole before a server is chosen; `auto` (kp's own): when its Content-Length fits `client_body_buffer_size` or the configuration reads `$request_body`. With `off`, `$request_body` has only a body that came together with its head.";
     "proxy_ignore_client_abort" "on | off", HSL, (1), ONCE, "off", {}, [level flag ignore_client_abort], "Whether a request goes on when its client went away.";
     "proxy_intercept_errors" "on | off", HSL, (1), ONCE, "off", {}, [level flag intercept_errors], "Whether answers of 300 and above go through `error_page`.";
     "proxy_redirect" "default | off | redirect replacement", HSL, (1 to 2), MANY, "default", {}, [level proxy_redirect redirects], "Replaces the beginning of `Location` and `Refresh` in the upstream's answer.";

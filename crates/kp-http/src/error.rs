@@ -65,6 +65,8 @@ pub enum HeadCause {
     RepeatedHost,
     /// A `Host` or authority that is none.
     BadHost,
+    /// Another field twice that a request can have but once.
+    RepeatedField,
     /// More options in `Connection` than anybody needs.
     TooManyConnectionOptions,
     /// The request line is longer than allowed.
@@ -151,6 +153,7 @@ impl HeadError {
             }
             HeadCause::MissingHost => "HTTP/1.1 request without \"Host\" header",
             HeadCause::RepeatedHost => "duplicate \"Host\" header line",
+            HeadCause::RepeatedField => "duplicate header line",
             HeadCause::BadHost => "invalid host",
             HeadCause::TooManyConnectionOptions => "too many options in \"Connection\" header",
             HeadCause::TargetTooLong => "too long URI",

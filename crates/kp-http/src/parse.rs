@@ -403,6 +403,10 @@ fn finish_request(
         facts.coding.declared(input),
     )
     .map_err(framing_error)?;
+    if let Some(known) = facts.single.repeated() {
+        let name = known.name().as_bytes();
+        return Err(HeadError::named(HeadCause::RepeatedField, name));
+    }
     let http11 = line.version == Version::Http11;
     head.method = line.method;
     head.version = line.version;

@@ -25,6 +25,29 @@ pub(crate) struct Facts {
     pub(crate) expect: Option<Span>,
     pub(crate) upgrade: Option<Span>,
     pub(crate) keep_alive: Option<Span>,
+    pub(crate) single: Single,
+}
+
+/// Fields of a request that mean one thing or nothing: nginx refuses a second one, so that nobody behind it can be told
+/// something else than whoever looked first. What is delimited by a field is in `Facts` by name.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Single {
+    seen: u8,
+    repeated: Option<Known>,
+}
+
+impl Single {
+    fn add(&mut self, known: Known, bit: u8) {
+        if self.seen & bit != 0 {
+            self.repeated = self.repeated.or(Some(known));
+        }
+        self.seen |= bit;
+    }
+
+    /// The first field that came again.
+    pub(crate) fn repeated(self) -> Option<Known> {
+        self.repeated
+    }
 }
 
 /// A field that must not occur twice.
@@ -203,7 +226,17 @@ fn note(facts: &mut Facts, known: Known, span: Span, value: &[u8]) -> Result<(),
         Known::ContentLength => facts.length.add(span),
         Known::TransferEncoding => facts.coding.add(span),
         Known::Connection => facts.options.read(value)?,
-        Known::Expect => facts.expect = facts.expect.or(Some(span)),
+        Known::Expect => {
+            facts.expect = facts.expect.or(Some(span));
+            facts.single.add(known, 1);
+        }
+        Known::Authorization => facts.single.add(known, 1 << 1),
+        Known::ContentRange => facts.single.add(known, 1 << 2),
+        Known::IfMatch => facts.single.add(known, 1 << 3),
+        Known::IfModifiedSince => facts.single.add(known, 1 << 4),
+        Known::IfNoneMatch => facts.single.add(known, 1 << 5),
+        Known::IfRange => facts.single.add(known, 1 << 6),
+        Known::IfUnmodifiedSince => facts.single.add(known, 1 << 7),
         Known::Upgrade if !value.is_empty() => facts.upgrade = facts.upgrade.or(Some(span)),
         Known::KeepAlive => facts.keep_alive = facts.keep_alive.or(Some(span)),
         _ => {}

@@ -123,7 +123,7 @@ pub(crate) fn write(
     head.server_date(out, true, true, exchange, program, context);
     match body {
         Body::Page(..) => out.extend_from_slice(b"Content-Type: text/html\r\n"),
-        Body::Text(_) if !bodiless && !has_content_type(&exchange.response.carried) => {
+        Body::Text(_) if !bodiless && !carries(&exchange.response.carried, Known::ContentType) => {
             write_content_type(out, exchange, location, context);
         }
         Body::Text(_) | Body::Empty => {}
@@ -259,18 +259,18 @@ fn extension(uri: &[u8]) -> Option<&[u8]> {
     name.get(dot + 1..)
 }
 
-/// Whether fields carried over from an upstream say what the body is.
-pub(crate) fn has_content_type(fields: &[u8]) -> bool {
+/// Whether a field is among those carried over from an upstream.
+pub(crate) fn carries(fields: &[u8], known: Known) -> bool {
     fields
         .split(|&byte| byte == b'\n')
         .filter_map(|line| line.get(..memchr::memchr(b':', line)?))
-        .any(|name| Known::of(name) == Known::ContentType)
+        .any(|name| Known::of(name) == known)
 }
 
 /// Appends the fields that were carried over; what they say about the body only where it is the body they knew of.
 fn write_carried(out: &mut Vec<u8>, fields: &[u8], same_body: bool) {
     for line in fields.split_inclusive(|&byte| byte == b'\n') {
-        if same_body || !has_content_type(line) {
+        if same_body || !carries(line, Known::ContentType) {
             out.extend_from_slice(line);
         }
     }
@@ -481,9 +481,10 @@ mod tests {
 
     #[test]
     fn carried_content_type() {
-        assert!(has_content_type(
+        let carries_type = |fields| carries(fields, Known::ContentType);
+        assert!(carries_type(
             b"Set-Cookie: a=1\r\ncontent-type: text/css\r\n"
         ));
-        assert!(!has_content_type(b"Set-Cookie: Content-Type: x\r\n"));
+        assert!(!carries_type(b"Set-Cookie: Content-Type: x\r\n"));
     }
 }

@@ -111,20 +111,23 @@ impl<'a> ClientHead<'a> {
         program: &Program,
         context: &Context<'_>,
     ) {
-        if !self.location.add_headers.is_empty() {
+        for header in applicable(&self.location.add_headers, self.status) {
+            // Before each, since a value may read `$sent_http_*` of an earlier one.
             self.keep(out, exchange, program);
-            let safe = is_safe(self.status);
-            for header in self
-                .location
-                .add_headers
-                .iter()
-                .filter(|header| safe || header.always)
-            {
+            if !self.is_superseded(header) {
                 field_line(out, &header.name, &header.value, exchange, program, context);
             }
         }
         out.extend_from_slice(b"\r\n");
         self.keep(out, exchange, program);
+    }
+
+    /// Whether a later `add_header` says the same thing otherwise, for the fields that a head has but once.
+    fn is_superseded(&self, header: &AddHeader) -> bool {
+        let known = Known::of(header.name.as_bytes());
+        self.is_replaced(known)
+            && replacement(self.location, self.status, known)
+                .is_some_and(|last| !std::ptr::eq(last, header))
     }
 
     /// Keeps the head as it is so far where `$sent_http_*` may be asked for.
@@ -137,6 +140,13 @@ impl<'a> ClientHead<'a> {
                 .extend_from_slice(out.get(self.start..).unwrap_or_default());
         }
     }
+}
+
+/// The `add_header` that speaks for a field on this status: the last one.
+pub(crate) fn replacement(location: &Location, status: u16, known: Known) -> Option<&AddHeader> {
+    applicable(&location.add_headers, status)
+        .filter(|header| Known::of(header.name.as_bytes()) == known)
+        .last()
 }
 
 /// A field, unless its value is empty.

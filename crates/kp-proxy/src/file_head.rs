@@ -4,9 +4,10 @@
 //! follow. nginx's choices: `If-Modified-Since` must name the exact time, one range is served as 206, a list of ranges
 //! is answered with the whole file (which RFC 9110 §14.2 allows). Opens and reads nothing.
 
-use crate::answer::{self, ALLOW_FILE, Answered, has_content_type, write_content_type};
-use crate::client_head::{ClientHead, can_chunk, expects_trailers, is_head};
+use crate::answer::{self, ALLOW_FILE, Answered, carries, write_content_type};
+use crate::client_head::{ClientHead, can_chunk, expects_trailers, is_head, replacement};
 use crate::program::Program;
+use crate::request_head::field_value;
 use crate::{Answer, Context, Exchange};
 use kp_http::target::{Escape, escape_uri};
 use kp_http::{Framing, Known, Method, RequestHead, encode};
@@ -55,7 +56,8 @@ pub fn file_head(
     let forced = request.forced_status;
     // Conditions are about a successful answer (RFC 9110 §13.2.1), not about an error page.
     let verdict = if matches!(forced, 0 | 200) {
-        judge(&request.head, file, &etag)
+        let applies = if_range_holds(file, &etag, exchange, program, context);
+        judge(&exchange.request.head, file, &etag, applies)
     } else {
         Verdict::Whole
     };
@@ -148,7 +150,7 @@ fn write(
     let head = ClientHead::open(out, status, None, exchange.location, program, context);
     exchange.response.status = status;
     head.server_date(out, true, true, exchange, program, context);
-    if !matches!(status, 204 | 304) && !has_content_type(&exchange.response.carried) {
+    if !matches!(status, 204 | 304) && !carries(&exchange.response.carried, Known::ContentType) {
         write_content_type(out, exchange, head.location, context);
     }
     let length = bytes.end - bytes.start;
@@ -179,7 +181,9 @@ fn write(
     }
     match status {
         206 => write_content_range(out, &bytes, file.size),
-        200 => out.extend_from_slice(b"Accept-Ranges: bytes\r\n"),
+        200 if !carries(&exchange.response.carried, Known::AcceptRanges) => {
+            out.extend_from_slice(b"Accept-Ranges: bytes\r\n");
+        }
         _ => {}
     }
     out.extend_from_slice(&exchange.response.carried);
@@ -270,7 +274,7 @@ enum Verdict {
 }
 
 /// RFC 9110 §13.2.2, in nginx's order.
-fn judge(head: &RequestHead, file: &File, etag: &Etag) -> Verdict {
+fn judge(head: &RequestHead, file: &File, etag: &Etag, range_applies: bool) -> Verdict {
     if let Some(date) = head.find(Known::IfUnmodifiedSince)
         && parse_date(date).is_none_or(|date| date < file.modified_s)
     {
@@ -293,17 +297,46 @@ fn judge(head: &RequestHead, file: &File, etag: &Etag) -> Verdict {
     let Some(range) = head.find(Known::Range) else {
         return Verdict::Whole;
     };
-    if let Some(condition) = head.find(Known::IfRange) {
-        let same = if condition.ends_with(b"\"") {
-            condition == etag.text()
-        } else {
-            parse_date(condition) == Some(file.modified_s)
-        };
-        if !same {
-            return Verdict::Whole;
-        }
+    if !range_applies {
+        return Verdict::Whole;
     }
     part(range, file.size)
+}
+
+/// Whether `If-Range`, where there is one, names what the client would get (RFC 9110 §13.1.5): an `add_header` that takes
+/// the place of `ETag` or `Last-Modified` counts, since that is what the client got before.
+fn if_range_holds(
+    file: &File,
+    etag: &Etag,
+    exchange: &mut Exchange,
+    program: &Program,
+    context: &Context<'_>,
+) -> bool {
+    let Some(condition) = exchange.request.head.find(Known::IfRange) else {
+        return true;
+    };
+    let condition = condition.to_vec();
+    let is_tag = condition.ends_with(b"\"");
+    let known = if is_tag {
+        Known::ETag
+    } else {
+        Known::LastModified
+    };
+    let location = &context.config.http.locations[exchange.location.index()];
+    if let Some(header) = replacement(location, 200, known) {
+        let mut value = Vec::new();
+        field_value(&header.value, exchange, program, context, &mut value);
+        return if is_tag {
+            condition == value
+        } else {
+            parse_date(&value).is_some_and(|date| parse_date(&condition) == Some(date))
+        };
+    }
+    if is_tag {
+        condition == etag.text()
+    } else {
+        parse_date(&condition) == Some(file.modified_s)
+    }
 }
 
 /// Whether a list of entity tags names this one, or is `*` (RFC 9110 §13.1.1, §13.1.2: weak comparison for the latter).

@@ -46,6 +46,9 @@ pub struct Machine {
     pub phase: Phase,
     /// The request body.
     pub body: BodyState,
+    /// Length of a body that came whole with the head, so that taking it means no waiting; only set where
+    /// `$request_body` is used, by the driver.
+    pub body_came: Option<usize>,
     /// Where the request goes.
     pub target: Option<Target>,
     /// Peers that were tried.

@@ -5,7 +5,7 @@
 
 use crate::program::Program;
 use crate::{Context, Exchange, proxy_redirect, vars};
-use kp_config::model::{CookieFlags, Proxy, Replace, SameSite};
+use kp_config::model::{CookieFlags, Proxy, Replace, SameSite, WantedFlags};
 use kp_config::template::Pattern;
 
 /// One attribute; the first is the cookie itself.
@@ -63,7 +63,8 @@ pub(crate) fn rewrite(
         names_cookie(&rule.cookie, name, exchange, program, context)
     });
     if let Some(rule) = rule {
-        changed |= set_flags(&mut attributes, rule);
+        let wanted = wanted_flags(rule, exchange, program, context);
+        changed |= set_flags(&mut attributes, wanted);
     }
     changed.then(|| join(&attributes))
 }
@@ -177,14 +178,32 @@ fn names_cookie(
     }
 }
 
-/// Adds, replaces and removes the flags a rule speaks of; whether it speaks of any.
-fn set_flags(attributes: &mut Vec<Attribute>, rule: &CookieFlags) -> bool {
-    if rule.secure.is_none() && rule.http_only.is_none() && rule.same_site.is_none() {
+/// What a rule wants of this cookie. A value that is no flag says nothing, as in nginx.
+fn wanted_flags(
+    rule: &CookieFlags,
+    exchange: &mut Exchange,
+    program: &Program,
+    context: &Context<'_>,
+) -> WantedFlags {
+    let mut wanted = rule.wanted;
+    for flag in &rule.evaluated {
+        let mut text = Vec::new();
+        vars::evaluate(flag, exchange, program, context, &mut text);
+        wanted.set(&text);
+    }
+    wanted
+}
+
+/// Adds, replaces and removes the flags that are spoken of; whether any is.
+fn set_flags(attributes: &mut Vec<Attribute>, wanted: WantedFlags) -> bool {
+    if wanted == WantedFlags::default() {
         return false;
     }
-    let mut secure = rule.secure;
-    let mut http_only = rule.http_only;
-    let mut same_site = rule.same_site;
+    let WantedFlags {
+        mut secure,
+        mut http_only,
+        mut same_site,
+    } = wanted;
     for attribute in attributes.iter_mut().skip(1) {
         if attribute.is("secure") {
             switch(attribute, &mut secure);
@@ -240,7 +259,6 @@ fn same_site_text(kind: SameSite) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kp_config::template::Template;
 
     fn flags(
         value: &str,
@@ -248,14 +266,13 @@ mod tests {
         http_only: Option<bool>,
         same_site: Option<Option<SameSite>>,
     ) -> String {
-        let rule = CookieFlags {
-            cookie: Pattern::Text(Template::default()),
+        let wanted = WantedFlags {
             secure,
             http_only,
             same_site,
         };
         let mut attributes = parse(value.as_bytes());
-        set_flags(&mut attributes, &rule);
+        set_flags(&mut attributes, wanted);
         String::from_utf8(join(&attributes)).expect("text")
     }
 

@@ -101,7 +101,11 @@ pub fn carry_fields(exchange: &mut Exchange) {
         let name = head.name(field);
         let survives = matches!(
             field.known(),
-            Known::ContentType | Known::SetCookie | Known::CacheControl | Known::Expires
+            Known::AcceptRanges
+                | Known::ContentType
+                | Known::SetCookie
+                | Known::CacheControl
+                | Known::Expires
         ) || name.eq_ignore_ascii_case(b"Content-Disposition");
         if survives {
             encode::field(&mut response.carried, name, head.value(field));

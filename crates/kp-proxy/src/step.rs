@@ -21,7 +21,9 @@ use crate::{
     Answer, Attempt, Context, ErrorAction, Exchange, Failure, Fault, Program, Routed, begin,
     directory_redirect, forwarding, internal_redirect, named_location, response_head, vars,
 };
-use kp_config::model::{Handler, Location, ProxyHttpVersion, RequestBuffering, UpstreamId};
+use kp_config::model::{
+    BodyInFile, Handler, Location, ProxyHttpVersion, RequestBuffering, UpstreamId,
+};
 use kp_config::template::{Builtin, Variable};
 use kp_http::{Framing, Method, Version};
 use kp_upstream::{Outcome, retry};
@@ -142,7 +144,7 @@ impl Exchange {
     fn route_again(&mut self, program: &Program, context: &Context<'_>) -> Action {
         self.machine.redirected = true;
         self.machine.phase = Phase::New;
-        self.response.upstream = None;
+        // As nginx: `$upstream_http_*` speak of the upstream that sent the request here until another one is asked.
         self.route(program, context)
     }
 
@@ -187,8 +189,18 @@ impl Exchange {
                 asked_for || length <= location.client_body_buffer_size as u64
             }
             // An HTTP/1.0 upstream needs a length, which a chunked body has only at its end.
-            (Framing::Chunked, _) => http10 || asked_for,
-            (Framing::Length(_), RequestBuffering::Off) => asked_for,
+            (Framing::Chunked, _) if http10 => true,
+            (Framing::Chunked, RequestBuffering::Auto) => asked_for,
+            // Who says `off` wants the body to flow, whoever else asks for `$request_body`: that holds what costs neither
+            // waiting nor a file.
+            (_, RequestBuffering::Off) => {
+                asked_for
+                    && location.client_body_in_file_only == BodyInFile::Off
+                    && self
+                        .machine
+                        .body_came
+                        .is_some_and(|length| length <= location.client_body_buffer_size)
+            }
         }
     }
 

@@ -5,8 +5,8 @@
 
 use kp_config::Config;
 use kp_config::model::{
-    AccessLog, AccessLogTarget, AddHeader, Balancer, Condition, ErrorPageTarget, Handler, Location,
-    Proxy, ProxyTarget, Replace, Return, Rewrite, Root, ServerTokens,
+    AccessLog, AccessLogTarget, AddHeader, Balancer, Condition, CookieFlags, ErrorPageTarget,
+    Handler, Location, Proxy, ProxyTarget, Replace, Return, Rewrite, Root, ServerTokens,
 };
 use kp_config::template::{Pattern, Template};
 
@@ -87,10 +87,14 @@ fn of_proxy(proxy: &Proxy, visit: &mut Visit<'_>) {
         of_pattern(from, visit);
         visit(to);
     }
-    proxy
-        .cookie_flags
-        .iter()
-        .for_each(|flags| of_pattern(&flags.cookie, visit));
+    proxy.cookie_flags.iter().for_each(
+        |CookieFlags {
+             cookie, evaluated, ..
+         }| {
+            of_pattern(cookie, visit);
+            evaluated.iter().for_each(&mut *visit);
+        },
+    );
     for template in [
         &proxy.bind,
         &proxy.method,

@@ -225,6 +225,9 @@ impl Worker {
         self.counters.increment(Counter::Requests);
         self.counters.increment(Counter::RequestsActive);
         active.begin_body();
+        if self.program.uses().request_body && !active.request.whole {
+            active.exchange.machine.body_came = active.whole_body_in(&client.input);
+        }
         for name in active.exchange.request.head.dropped() {
             let name = String::from_utf8_lossy(name);
             let text = format!(
@@ -462,5 +465,22 @@ impl Active {
             self.request.stage = RequestStage::Done;
             self.request.whole = true;
         }
+    }
+
+    /// Length of the body, if all of it is in what came with its head.
+    fn whole_body_in(&self, input: &[u8]) -> Option<usize> {
+        let mut decoder = self.request.decoder.clone();
+        let (mut rest, mut length) = (input, 0);
+        while let Ok(piece) = decoder.decode(rest) {
+            length += piece.data.len();
+            if piece.done {
+                return Some(length);
+            }
+            if piece.consumed == 0 {
+                break;
+            }
+            rest = rest.get(piece.consumed..).unwrap_or_default();
+        }
+        None
     }
 }

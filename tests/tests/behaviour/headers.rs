@@ -307,6 +307,52 @@ fn cookies_of_the_upstream_are_rewritten() {
     assert_eq!(cookies[1], "b=2; Path=/other");
 }
 
+#[test]
+fn flags_of_cookies_can_be_variables() {
+    let origin =
+        Origin::replying("HTTP/1.1 200 OK\r\nSet-Cookie: a=1; Secure\r\nContent-Length: 0\r\n\r\n");
+    let kp = Setup::base(&origin)
+        .location("proxy_cookie_flags a httponly $arg_x samesite=$arg_y;")
+        .start();
+    for (query, cookie) in [
+        ("x=nosecure&y=strict", "a=1; HttpOnly; SameSite=Strict"),
+        ("x=noHttpOnly", "a=1; Secure"),
+        ("x=other", "a=1; Secure; HttpOnly"),
+    ] {
+        let answer = kp.get(&format!("/?{query}"));
+        assert_eq!(answer.field("set-cookie"), Some(cookie), "{query}");
+    }
+}
+
+#[test]
+fn added_fields_see_earlier_ones_and_the_last_validator_wins() {
+    let kp = Kp::start(
+        "http { server { listen %LISTEN%;
+            add_header X-A 1; add_header X-A 2; add_header X-Sent $sent_http_x_a;
+            add_header ETag one; add_header etag $arg_tag always;
+            return 200 here; } }",
+    );
+    let answer = kp.get("/?tag=two");
+    assert_eq!(answer.field("x-sent"), Some("1, 2"));
+    assert_eq!(answer.head.all("etag"), ["two"]);
+    assert!(kp.get("/").head.all("etag").is_empty());
+}
+
+#[test]
+fn what_the_upstream_said_is_known_after_its_redirect() {
+    let origin = Origin::replying(
+        "HTTP/1.1 200 OK\r\nX-Accel-Redirect: /other\r\nX-Kind: k\r\nAccept-Ranges: none\r\n\
+         Content-Length: 0\r\n\r\n",
+    );
+    let text = "http { upstream u { server %U1%; } server { listen %LISTEN%;
+        if ($upstream_http_x_kind) { return 200 \"$upstream_http_x_accel_redirect $upstream_http_x_kind $uri\"; }
+        location / { proxy_pass http://u; } } }";
+    let kp = Setup::new(text).with("U1", origin.address()).start();
+    let answer = kp.get("/");
+    assert_eq!(answer.text(), "/other k /other");
+    assert_eq!(answer.head.all("accept-ranges"), ["none"]);
+}
+
 /// Shows: proxy_method, proxy_set_body, proxy_pass_request_headers, proxy_pass_request_body
 #[test]
 fn requests_are_replaced_in_part() {

@@ -281,6 +281,19 @@ fn p09_targets_and_hosts_that_are_none() {
 }
 
 #[test]
+fn fields_that_mean_one_thing_come_once() {
+    let origin = Origin::ok();
+    let kp = Kp::base(&origin);
+    for name in ["Authorization", "If-None-Match", "Expect"] {
+        let input = format!("GET / HTTP/1.1\r\nHost: t\r\n{name}: a\r\n{name}: b\r\n\r\n");
+        refused(&kp, &origin, &[400], input.as_bytes());
+    }
+    kp.wait_error("client sent duplicate header line: \"If-None-Match\"");
+    let twice = "GET / HTTP/1.1\r\nHost: t\r\nAccept: a\r\nAccept: b\r\n\r\n";
+    accepted(&kp, twice.as_bytes(), 1);
+}
+
+#[test]
 fn requests_in_one_write_are_answered_in_order() {
     let origin = Origin::mirror();
     let kp = Kp::base(&origin);

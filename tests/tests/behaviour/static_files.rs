@@ -70,6 +70,30 @@ fn unchanged_files_are_not_sent_again() {
 }
 
 #[test]
+fn a_range_depends_on_the_validators_that_were_sent() {
+    let date = "Mon, 28 Sep 1970 06:00:00 GMT";
+    let kp = files(&format!(
+        "location /set/ {{ alias %DIR%/www/; add_header Last-Modified \"{date}\"; add_header ETag '\"x\"'; }}"
+    ));
+    let part = |path: &str, condition: &str| {
+        let text = format!(
+            "GET {path} HTTP/1.1\r\nHost: t\r\nRange: bytes=0-2\r\nIf-Range: {condition}\r\n\r\n"
+        );
+        kp.client().ask(text).status()
+    };
+    let first = kp.get("/a.html");
+    for validator in ["etag", "last-modified"] {
+        let value = first.field(validator).expect("a validator");
+        assert_eq!(part("/a.html", value), 206, "{value}");
+        assert_eq!(part("/set/a.html", value), 200, "{value}");
+    }
+    for (condition, status) in [(date, 206), ("\"x\"", 206), ("\"y\"", 200), ("x", 200)] {
+        assert_eq!(part("/set/a.html", condition), status, "{condition}");
+        assert_eq!(part("/a.html", condition), 200, "{condition}");
+    }
+}
+
+#[test]
 fn no_path_leaves_the_root() {
     let kp = files("");
     for path in [

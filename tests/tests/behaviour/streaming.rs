@@ -369,6 +369,38 @@ fn a_streamed_body_arrives_while_it_is_sent() {
     }
 }
 
+#[test]
+fn a_streamed_body_is_a_variable_only_where_it_came_with_its_head() {
+    let origin = Origin::start(|conversation| {
+        let head = conversation.head()?;
+        conversation.note();
+        conversation.body(&head)?;
+        conversation.send(OK)
+    });
+    let kp = Setup::base(&origin)
+        .location("proxy_request_buffering off; add_header X-Body $request_body;")
+        .start();
+    for (framing, first, rest) in [
+        ("Content-Length: 6", "abc", "def"),
+        (
+            "Transfer-Encoding: chunked",
+            "3\r\nabc\r\n",
+            "3\r\ndef\r\n0\r\n\r\n",
+        ),
+    ] {
+        let head = format!("POST / HTTP/1.1\r\nHost: t\r\n{framing}\r\n\r\n");
+        let whole = kp.client().ask(format!("{head}{first}{rest}"));
+        assert_eq!(whole.field("x-body"), Some("abcdef"), "{framing}");
+        let noted = origin.noted().len();
+        let mut client = kp.client();
+        client.send(format!("{head}{first}"));
+        wait::until(SECOND * 5, "the request", || origin.noted().len() > noted);
+        client.send(rest);
+        let answer = client.response();
+        assert_eq!((answer.status(), answer.field("x-body")), (200, None));
+    }
+}
+
 /// Shows: proxy_buffering, proxy_buffers, proxy_busy_buffers_size, proxy_max_temp_file_size, proxy_temp_path, proxy_temp_file_write_size
 #[test]
 fn a_slow_client_slows_the_upstream_unless_there_is_a_file() {

@@ -3,8 +3,8 @@
 use super::Reader;
 use crate::diagnostic::Diagnostic;
 use crate::model::{
-    CookieFlags, Forwarding, NextUpstream, ProxyHttpVersion, Replace, RequestBuffering, SameSite,
-    SetHeader,
+    CookieFlags, Forwarding, NextUpstream, ProxyHttpVersion, Replace, RequestBuffering, SetHeader,
+    WantedFlags,
 };
 use crate::span::{Span, Spanned};
 use crate::syntax::{Directive, Word};
@@ -273,14 +273,13 @@ impl Reader<'_> {
         let Some(pattern) = pattern else { return };
         let mut result = CookieFlags {
             cookie: pattern,
-            secure: None,
-            http_only: None,
-            same_site: None,
+            wanted: WantedFlags::default(),
+            evaluated: Vec::new(),
         };
         for word in flags {
             if word.text.contains('$') {
-                self.error(word.span, "variables in cookie flags are not supported yet");
-            } else if !set_cookie_flag(&mut result, &word.text) {
+                result.evaluated.extend(self.compile(word));
+            } else if !result.wanted.set(word.text.as_bytes()) {
                 let names =
                     "secure, httponly, samesite=strict|lax|none, nosecure, nohttponly, nosamesite";
                 self.report(
@@ -406,19 +405,4 @@ fn next_upstream_flag<'a>(conditions: &'a mut NextUpstream, name: &str) -> Optio
         "off" => &mut conditions.off,
         _ => return None,
     })
-}
-
-fn set_cookie_flag(flags: &mut CookieFlags, name: &str) -> bool {
-    match name.to_ascii_lowercase().as_str() {
-        "secure" => flags.secure = Some(true),
-        "nosecure" => flags.secure = Some(false),
-        "httponly" => flags.http_only = Some(true),
-        "nohttponly" => flags.http_only = Some(false),
-        "samesite=strict" => flags.same_site = Some(Some(SameSite::Strict)),
-        "samesite=lax" => flags.same_site = Some(Some(SameSite::Lax)),
-        "samesite=none" => flags.same_site = Some(Some(SameSite::None)),
-        "nosamesite" => flags.same_site = Some(None),
-        _ => return false,
-    }
-    true
 }

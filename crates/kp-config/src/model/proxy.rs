@@ -186,12 +186,39 @@ pub enum Forwarding {
 pub struct CookieFlags {
     /// Which cookies.
     pub cookie: Pattern,
+    /// The flags that are written out.
+    pub wanted: WantedFlags,
+    /// Flags with variables, in order: what they say of a flag counts instead of `wanted`.
+    pub evaluated: Vec<Template>,
+}
+
+/// What a cookie's flags must become; `None`: as they are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct WantedFlags {
     /// `secure` / `nosecure`.
     pub secure: Option<bool>,
     /// `httponly` / `nohttponly`.
     pub http_only: Option<bool>,
     /// `samesite=strict|lax|none` / `nosamesite` (Some(None)).
     pub same_site: Option<Option<SameSite>>,
+}
+
+impl WantedFlags {
+    /// Adds what a flag of the directive says; false if it is none.
+    pub fn set(&mut self, flag: &[u8]) -> bool {
+        match flag.to_ascii_lowercase().as_slice() {
+            b"secure" => self.secure = Some(true),
+            b"nosecure" => self.secure = Some(false),
+            b"httponly" => self.http_only = Some(true),
+            b"nohttponly" => self.http_only = Some(false),
+            b"samesite=strict" => self.same_site = Some(Some(SameSite::Strict)),
+            b"samesite=lax" => self.same_site = Some(Some(SameSite::Lax)),
+            b"samesite=none" => self.same_site = Some(Some(SameSite::None)),
+            b"nosamesite" => self.same_site = Some(None),
+            _ => return false,
+        }
+        true
+    }
 }
 
 /// `samesite`.

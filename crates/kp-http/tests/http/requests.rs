@@ -472,6 +472,25 @@ fn hosts() {
         ));
         assert_eq!(outcome.refused(), Some(HeadCause::RepeatedHost));
     }
+    let twice = |name: &str| {
+        let line = format!("{name}: 1\r\n");
+        ask(format!("GET / HTTP/1.1\r\nHost: t\r\n{line}{line}\r\n")).refused()
+    };
+    for name in [
+        "Authorization",
+        "Content-Range",
+        "Expect",
+        "If-Match",
+        "If-Modified-Since",
+        "If-None-Match",
+        "If-Range",
+        "if-unmodified-since",
+    ] {
+        assert_eq!(twice(name), Some(HeadCause::RepeatedField), "{name}");
+    }
+    for name in ["Accept", "Content-Type", "Cookie", "Range", "Via", "X-A"] {
+        assert_eq!(twice(name), None, "{name}");
+    }
     for host in [
         "a b",
         "a/b",

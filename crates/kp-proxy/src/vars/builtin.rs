@@ -216,7 +216,7 @@ fn of_head(builtin: Builtin, head: &RequestHead, out: &mut Vec<u8>) -> Option<bo
         Builtin::ContentLength => {
             field(Known::ContentLength).is_some_and(|value| bytes(value, out))
         }
-        Builtin::ContentType => field(Known::ContentType).is_some_and(|value| bytes(value, out)),
+        Builtin::ContentType => headers::request(head, "content_type", out),
         Builtin::RemoteUser => headers::basic_user(head, out),
         Builtin::RequestPort => request_port(head).is_none_or(|port| decimal(port, out)),
         Builtin::IsRequestPort => request_port(head).is_none_or(|_| bytes(b":", out)),

@@ -159,12 +159,12 @@ proxy_cookie_flags one secure samesite=lax; proxy_cookie_flags ~^t nohttponly no
     };
     assert!(insensitive(&proxy.cookie_domains[1].from) && insensitive(&proxy.cookie_paths[0].from));
     assert_eq!(proxy.cookie_paths.len(), 2);
-    let flags = &proxy.cookie_flags[0];
+    let flags = &proxy.cookie_flags[0].wanted;
     assert_eq!(
         (flags.secure, flags.http_only, flags.same_site),
         (Some(true), None, Some(Some(SameSite::Lax)))
     );
-    let flags = &proxy.cookie_flags[1];
+    let flags = &proxy.cookie_flags[1].wanted;
     assert_eq!(
         (flags.secure, flags.http_only, flags.same_site),
         (None, Some(false), Some(None))
