@@ -416,6 +416,8 @@ fn workers_get_their_limits() {
             directory.path().display()
         ))
         .start();
+    // A worker that answers has put its limits in place.
+    assert_eq!(kp.get("/").status(), 200);
     let worker = kp.worker_pid();
     let limits = fs::read_to_string(format!("/proc/{worker}/limits")).expect("limits");
     let files = limits
