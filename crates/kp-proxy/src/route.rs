@@ -5,6 +5,7 @@
 //! All of it happens inside one call; nothing is emitted before it is settled.
 
 use crate::answer_kind::{Answer, Fault, Routed};
+use crate::failure::{Cause, Failure, Phase};
 use crate::locations::{self, Found};
 use crate::script::{Flow, Run};
 use crate::{Context, Exchange, Program};
@@ -177,6 +178,9 @@ impl Program {
             (exchange.request.head.framing, location.client_max_body_size)
             && length > max
         {
+            let failure = Failure::new(Phase::Route, Cause::BodyTooLarge(Some(length)));
+            exchange.record.reason = Some(failure.token());
+            exchange.machine.reported = Some(failure);
             return answer(Answer::status(413));
         }
         if found == Found::MissingSlash {

@@ -15,6 +15,7 @@ mod balancing;
 mod config_cases;
 mod deadlines;
 mod draining;
+mod failing;
 mod framing;
 mod headers;
 mod integrity;
