@@ -18,7 +18,7 @@ use crate::io::{Action, FileError, FileFacts, FileQuery, Input};
 use crate::machine::{BodyState, Phase};
 use crate::target::resolve_target;
 use crate::{
-    Answer, Attempt, Context, ErrorAction, Exchange, Failure, Fault, Program, Routed, begin,
+    After, Answer, Attempt, Context, ErrorAction, Exchange, Failure, Fault, Program, Routed, begin,
     directory_redirect, forwarding, internal_redirect, named_location, response_head, vars,
 };
 use kp_config::model::{
@@ -26,7 +26,7 @@ use kp_config::model::{
 };
 use kp_config::template::{Builtin, Variable};
 use kp_http::{Framing, Method, Version};
-use kp_upstream::{Outcome, retry};
+use kp_upstream::retry;
 
 /// More interim responses than this before a final one are an attack, not an upstream.
 const INTERIM_MAX: u32 = 100;
@@ -54,7 +54,7 @@ impl Exchange {
                 Phase::Relay | Phase::Tunnel | Phase::Answer,
                 Input::UpstreamFailed(failure) | Input::ClientFailed(failure),
             ) => self.truncate(failure, context),
-            (_, Input::ClientFailed(failure)) => self.fail(failure, program, context),
+            (_, Input::ClientFailed(failure)) => self.client_failed(failure, program, context),
             (_, Input::ClientGone) => self.client_gone(context),
             (phase, input) => {
                 debug_assert!(false, "{input:?} in {phase:?}");
@@ -168,6 +168,13 @@ impl Exchange {
         match resolve_target(self, program, context) {
             Ok(target) => self.machine.target = Some(target),
             Err(failure) => return self.fail(failure, program, context),
+        }
+        if self.machine.body == BodyState::Consumed && self.request.method.is_none() {
+            // What an upstream took cannot be sent again, and without it this would be another request. Only one that was
+            // turned into a GET goes on without its body.
+            self.record.detail = Some("the request body was already passed on".to_owned());
+            let failure = Failure::new(failure::Phase::Route, Cause::Internal);
+            return self.fail(failure, program, context);
         }
         self.machine.tries = 0;
         self.machine.tried.clear();
@@ -498,14 +505,34 @@ impl Exchange {
         Action::Truncate
     }
 
+    /// The client's part failed before an answer began.
+    fn client_failed(
+        &mut self,
+        failure: Failure,
+        program: &Program,
+        context: &Context<'_>,
+    ) -> Action {
+        self.machine.outcome = Some(failure.peer_mark(false));
+        if failure.after() != After::Abort {
+            return self.fail(failure, program, context);
+        }
+        // It does not even take interim responses; nothing can be said to it.
+        self.end_silently(failure, 408, context)
+    }
+
     fn client_gone(&mut self, context: &Context<'_>) -> Action {
         let failure = Failure::new(failure::Phase::SendResponse, Cause::ClientGone);
+        self.end_silently(failure, failure.status(), context)
+    }
+
+    /// Ends without an answer; the log has `status` where none was sent.
+    fn end_silently(&mut self, failure: Failure, status: u16, context: &Context<'_>) -> Action {
         self.record.reason = Some(failure.token());
         self.machine.failure = Some(failure);
         self.machine.reported = Some(failure);
-        self.machine.outcome = Some(Outcome::NotCounted);
+        self.machine.outcome = Some(failure.peer_mark(false));
         if self.response.status == 0 {
-            self.response.status = failure.status();
+            self.response.status = status;
         }
         self.end_attempt(context);
         self.machine.phase = Phase::Answer;

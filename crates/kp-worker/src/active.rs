@@ -204,6 +204,13 @@ impl Active {
         }
     }
 
+    /// A piece of the collected body that is still being read from its file belongs to an attempt that is over.
+    pub(crate) fn forget_replay(&mut self) {
+        if let Collected::File(spill) = &mut self.request.collected {
+            spill.forget_read();
+        }
+    }
+
     /// Makes a used one as good as new, keeping the memory that is cheap to keep.
     pub(crate) fn reset(&mut self, client: Key, pool: &mut Buffers) {
         self.exchange.reset();

@@ -194,7 +194,7 @@ impl Worker {
             return;
         };
         client.active = Some(active_key);
-        if client.requests > 0 {
+        if client.requests > 0 || self.drain.is_some() {
             // On a kept-alive connection the head's time starts with its first byte; on a fresh one with the accept.
             client.deadline_ms =
                 now_ms + self.listeners[usize::from(client.listener)].head_timeout_ms;
@@ -358,7 +358,7 @@ impl Worker {
                 self.wheel.arm(timer, deadline_ms);
             }
             ClientPhase::Head if client.active.is_some() => self.head_timeout(key),
-            ClientPhase::Head if draining && client.requests > 0 => {
+            ClientPhase::Head if draining => {
                 // The grace ends with a read that says "nothing": a request that is already here is still answered.
                 client.transport.readable = true;
                 self.read_head(key);

@@ -5,6 +5,7 @@ use crate::reactor::Worker;
 use crate::token::{Key, Kind};
 use crate::upstream::UpstreamPhase;
 use kp_http::{BodyDecoder, Framing};
+use kp_proxy::machine::BodyState;
 use kp_proxy::{Action, After, Answer, Answered, BodyPlan, Cause, Failure, Input, Phase};
 use kp_shm::Counter;
 
@@ -155,11 +156,14 @@ impl Worker {
             return None;
         }
         let body_pending = !active.request.whole && active.request.stage != RequestStage::Unread;
+        // An answer that nobody takes any more ends the upstream all the same.
+        let refused =
+            client.transport.errored && matches!(active.response.stage, ResponseStage::Relaying);
         let ignore = self
             .location(active.exchange.location)
             .proxy
             .ignore_client_abort
-            && !client.transport.errored;
+            && !refused;
         if body_pending || ignore {
             None
         } else {
@@ -236,8 +240,10 @@ impl Worker {
         active.response.write_broken = None;
         active.response.any_byte = false;
         active.reader.reset();
+        active.forget_replay();
         active.deadlines.upstream_read = NEVER;
         active.deadlines.upstream_write = NEVER;
+        active.deadlines.rate = NEVER;
     }
 
     /// `100 Continue`, if the client asked for it (RFC 9110 §10.1.1). As nginx, also when the body is already here.
@@ -290,6 +296,10 @@ impl Worker {
         match &active.request.collected {
             Collected::Memory(body) => BodyPlan::Length(body.len() as u64),
             Collected::File(spill) => BodyPlan::Length(spill.length()),
+            // Routed again after an upstream took some of it: nothing can be called back.
+            Collected::None if active.exchange.machine.body == BodyState::Consumed => {
+                BodyPlan::None
+            }
             Collected::None => match active.exchange.request.head.framing {
                 Framing::Length(length) => BodyPlan::Length(length),
                 Framing::Chunked => BodyPlan::Chunked,
@@ -317,6 +327,7 @@ impl Worker {
                 if active.request.whole {
                     RequestStage::Done
                 } else {
+                    self.send_continue(active);
                     RequestStage::Discarding
                 }
             }
@@ -383,8 +394,9 @@ impl Worker {
             .map_or(Framing::None, |head| head.framing);
         active.response.decoder = BodyDecoder::new(framing);
         active.response.stage = ResponseStage::Relaying;
-        if matches!(framing, Framing::None | Framing::Length(0)) {
-            self.no_body(active);
+        // A body that the client must not get (HEAD sent on as GET, a 304 out of an error page) is not waited for.
+        if matches!(framing, Framing::None | Framing::Length(0)) || head.framing == Framing::None {
+            self.no_body(active, framing);
             return;
         }
         let empty = active
@@ -398,9 +410,10 @@ impl Worker {
     }
 
     /// A response that is complete with its head.
-    fn no_body(&mut self, active: &mut Active) {
+    fn no_body(&mut self, active: &mut Active, framing: Framing) {
+        let empty = matches!(framing, Framing::None | Framing::Length(0));
         if let Some(upstream) = active.upstream.and_then(|key| self.upstreams.at(key))
-            && !upstream.input.is_empty()
+            && !(empty && upstream.input.is_empty())
         {
             upstream.transport.ending = true;
         }
@@ -483,10 +496,6 @@ impl Worker {
             active.request.stage = RequestStage::Done;
             return;
         }
-        if active.request.owes_continue {
-            // The client waits for a 100 that does not come: the body may never be sent, and the next bytes could be either.
-            active.persistent = false;
-        }
         if !active.persistent {
             // What still comes is read without looking at it once the answer is out.
             active.request.stage = RequestStage::Done;
@@ -497,7 +506,13 @@ impl Worker {
         active.deadlines.discard = self.clock.mono_ms + location.lingering_time.as_millis() as u64;
     }
 
+    /// What came before the break is still delivered, unless it is the client that does not take it.
     fn truncate(&mut self, active: &mut Active) {
+        let failure = active.exchange.machine.failure;
+        if failure.is_some_and(|failure| failure.cause == Cause::ClientSendTimeout) {
+            active.to_client.clear(&mut self.buffers);
+            active.spool = None;
+        }
         active.cut = true;
         active.persistent = false;
         active.response.stage = ResponseStage::Complete;
@@ -510,7 +525,8 @@ impl Worker {
             let facts = self.facts(active.client);
             kp_proxy::may_stay(&active.exchange, &self.context(&facts))
         };
-        if !stays {
+        // A client that waits for a 100 that does not come may or may not send its body: no byte could be told apart.
+        if !stays || active.request.owes_continue && !active.request.whole {
             return false;
         }
         let Some(client) = self.clients.peek(active.client) else {
@@ -524,7 +540,7 @@ impl Worker {
     fn is_over(&self, active: &Active) -> bool {
         matches!(active.response.stage, ResponseStage::Complete)
             && active.to_client.is_empty()
-            && (active.cut || !self.is_spooling(active))
+            && !self.is_spooling(active)
             && (active.request.stage == RequestStage::Done || active.cut)
             && active.upstream.is_none()
     }
@@ -560,6 +576,9 @@ impl Worker {
         let location = self.location(active.exchange.location);
         let after =
             |duration: std::time::Duration| now_ms.saturating_add(duration.as_millis() as u64);
+        if active.deadlines.rate <= now_ms {
+            active.deadlines.rate = NEVER;
+        }
         let wants = self.wants(active);
         let deadlines = &mut active.deadlines;
         let tunnel = matches!(active.response.stage, ResponseStage::Tunnel(_));
@@ -612,6 +631,69 @@ impl Worker {
                 upstream_read.min(upstream_write).min(rate),
             );
         }
+        #[cfg(debug_assertions)]
+        self.assert_parked(active, wants);
+    }
+
+    /// A lost wake-up shows here: an exchange that parks although something it wants is ready, or that wants something
+    /// without a deadline.
+    #[cfg(debug_assertions)]
+    fn assert_parked(&self, active: &Active, wants: Wants) {
+        let Some(client) = self.clients.peek(active.client) else {
+            return;
+        };
+        let client_ready = client.transport.readable || !client.input.is_empty();
+        let (to_client, to_upstream) =
+            (!active.to_client.is_empty(), !active.to_upstream.is_empty());
+        let deadlines = &active.deadlines;
+        debug_assert!(!(wants.client_read && client_ready), "unread: {active:?}");
+        debug_assert!(
+            !(to_client && client.transport.writable),
+            "unsent: {active:?}"
+        );
+        for (wanted, deadline_ms) in [
+            (wants.client_read, deadlines.client_read),
+            (wants.client_write, deadlines.client_write),
+        ] {
+            let armed_ms = self.wheel.deadline_ms(client.timer);
+            debug_assert!(
+                !wanted || armed_ms <= deadline_ms && deadline_ms != NEVER,
+                "unarmed: {active:?}"
+            );
+        }
+        let Some(upstream) = active.upstream.and_then(|key| self.upstreams.peek(key)) else {
+            return;
+        };
+        let readable = upstream.transport.readable;
+        let upstream_ready = readable || !upstream.input.is_empty();
+        let unread = match active.response.stage {
+            _ if wants.connect => upstream.transport.writable || upstream.transport.errored,
+            ResponseStage::AwaitHead => readable,
+            ResponseStage::Relaying => {
+                wants.upstream_read && upstream_ready && !self.is_spooling(active)
+            }
+            ResponseStage::Tunnel(ends) => {
+                !ends.client_ended && !to_upstream && client_ready
+                    || !ends.upstream_ended && !to_client && upstream_ready
+            }
+            _ => false,
+        };
+        debug_assert!(!unread, "unread: {active:?} {upstream:?}");
+        let unsent = !wants.connect && to_upstream && upstream.transport.writable;
+        debug_assert!(!unsent, "unsent: {active:?} {upstream:?}");
+        for (wanted, deadline_ms) in [
+            (
+                wants.upstream_read || wants.connect,
+                deadlines.upstream_read,
+            ),
+            (wants.upstream_write, deadlines.upstream_write),
+        ] {
+            let armed_ms = self.wheel.deadline_ms(upstream.timer);
+            debug_assert!(
+                !wanted || armed_ms <= deadline_ms && deadline_ms != NEVER,
+                "unarmed: {active:?}"
+            );
+        }
     }
 
     /// What an exchange waits for, derived from its state.
@@ -620,21 +702,26 @@ impl Worker {
         let connecting =
             upstream.is_some_and(|upstream| upstream.phase == UpstreamPhase::Connecting);
         let reading_body = match active.request.stage {
-            RequestStage::Collecting => !self.spilling(active),
+            RequestStage::Collecting => !active.request.whole && !self.spilling(active),
             RequestStage::Discarding => true,
-            RequestStage::Streaming => !connecting && active.to_upstream.is_empty(),
+            RequestStage::Streaming => self.upstream_open(active) && active.to_upstream.is_empty(),
             RequestStage::Unread | RequestStage::Replaying(_) | RequestStage::Done => false,
         };
-        let request_sent =
-            active.request.stage == RequestStage::Done && active.to_upstream.is_empty();
+        let relaying = matches!(active.response.stage, ResponseStage::Relaying);
+        // What the upstream does not want to know any more was sent, too.
+        let request_sent = active.response.write_broken.is_some()
+            || active.request.stage == RequestStage::Done && active.to_upstream.is_empty();
         Wants {
             client_read: reading_body,
             client_write: !active.to_client.is_empty(),
             connect: connecting,
-            upstream_write: !connecting && !active.to_upstream.is_empty(),
+            // An upstream that answers early may leave the rest of the request unread.
+            upstream_write: !connecting && !relaying && !active.to_upstream.is_empty(),
             upstream_read: match active.response.stage {
                 ResponseStage::AwaitHead => !connecting && request_sent,
-                ResponseStage::Relaying => active.to_client.is_empty(),
+                ResponseStage::Relaying => {
+                    active.to_client.is_empty() && active.deadlines.rate == NEVER
+                }
                 _ => false,
             },
         }

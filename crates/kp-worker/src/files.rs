@@ -49,6 +49,8 @@ impl Worker {
 
     fn answer_done(&mut self, active: &mut Active, done: Done) -> Option<Input> {
         match done {
+            // The exchange was answered meanwhile.
+            Done::Opened(_) if !matches!(active.response.stage, ResponseStage::Opening) => None,
             Done::Opened(Ok((file, facts))) => {
                 active.file = Some(Arc::new(file));
                 Some(Input::FileOpened(facts))

@@ -8,6 +8,9 @@ use std::io::IoSlice;
 const STRETCHES_MAX: usize = 16;
 /// Up to this many bytes are cheaper to copy behind the pending ones than to name in a second stretch.
 const COPY_BYTES_MAX: usize = 1024;
+/// Sent bytes in front of the pending ones above which these are moved forward. Output that never runs empty, since its
+/// reader is slow, would otherwise keep everything that was ever sent.
+const SENT_BYTES_MAX: usize = 16 * 1024;
 
 /// Pending output.
 #[derive(Debug, Default)]
@@ -82,6 +85,11 @@ impl Output {
     fn taken(&mut self, count: usize, pending: usize, more: &[&[u8]], pool: &mut Buffers) {
         if count < pending {
             self.sent += count;
+            // Each byte is moved at most once per byte that left before it.
+            if self.sent >= SENT_BYTES_MAX && self.sent >= self.len() {
+                self.data.drain(..self.sent);
+                self.sent = 0;
+            }
         } else {
             self.sent = 0;
             self.data.clear();
@@ -99,5 +107,114 @@ impl Output {
         if self.is_empty() {
             self.clear(pool);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read;
+    use std::os::unix::net::UnixStream;
+
+    fn pair() -> (Transport, UnixStream) {
+        let (ours, theirs) = UnixStream::pair().expect("a pair");
+        ours.set_nonblocking(true).expect("nonblocking");
+        theirs.set_nonblocking(true).expect("nonblocking");
+        (Transport::new(ours.into(), true), theirs)
+    }
+
+    fn random(seed: &mut u64) -> u64 {
+        *seed ^= *seed << 13;
+        *seed ^= *seed >> 7;
+        *seed ^= *seed << 17;
+        *seed
+    }
+
+    /// Reads at most `limit` bytes.
+    fn take(from: &mut UnixStream, limit: usize, into: &mut Vec<u8>) -> bool {
+        let mut bytes = vec![0; limit];
+        match from.read(&mut bytes) {
+            Ok(count) => {
+                into.extend_from_slice(&bytes[..count]);
+                count > 0
+            }
+            Err(_) => false,
+        }
+    }
+
+    #[test]
+    fn order_survives_any_cut() {
+        for seed in 1..16u64 {
+            let mut seed = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            let (mut transport, mut reader) = pair();
+            let (mut output, mut pool) = (Output::default(), Buffers::default());
+            let (mut expected, mut seen) = (Vec::new(), Vec::new());
+            for _ in 0..40 {
+                let count = random(&mut seed) as usize % (STRETCHES_MAX + 3);
+                let stretches: Vec<Vec<u8>> = (0..count)
+                    .map(|_| {
+                        let length = random(&mut seed) as usize % [10, 900, 40_000][count % 3];
+                        (0..length).map(|_| random(&mut seed) as u8).collect()
+                    })
+                    .collect();
+                let more: Vec<&[u8]> = stretches.iter().map(Vec::as_slice).collect();
+                expected.extend(stretches.iter().flatten());
+                let sent = output.push(&mut transport, &more, &mut pool);
+                assert!(matches!(sent, Sent::Bytes(_)));
+                take(
+                    &mut reader,
+                    random(&mut seed) as usize % 60_000 + 1,
+                    &mut seen,
+                );
+                transport.writable |= random(&mut seed) % 3 == 0;
+            }
+            while take(&mut reader, 1 << 20, &mut seen) || !output.is_empty() {
+                transport.writable = true;
+                output.push(&mut transport, &[], &mut pool);
+            }
+            assert!(
+                seen == expected,
+                "{} bytes of {}",
+                seen.len(),
+                expected.len()
+            );
+        }
+    }
+
+    /// A reader that takes a little at a time, while the writer always has something: only what is pending is held.
+    #[test]
+    fn what_was_sent_is_not_kept() {
+        let (mut transport, mut reader) = pair();
+        let (mut output, mut pool) = (Output::default(), Buffers::default());
+        let piece = vec![7; 16 * 1024];
+        let (mut pushed, mut seen) = (0, Vec::new());
+        while pushed < 16 << 20 {
+            while output.len() < 64 * 1024 {
+                output.push(&mut transport, &[&piece], &mut pool);
+                pushed += piece.len();
+            }
+            seen.clear();
+            take(&mut reader, 20_000, &mut seen);
+            transport.writable = true;
+            output.push(&mut transport, &[], &mut pool);
+            assert!(
+                output.data.len() <= 256 * 1024,
+                "{} bytes are held for {} pending ones",
+                output.data.len(),
+                output.len()
+            );
+        }
+    }
+
+    #[test]
+    fn an_empty_output_holds_no_memory() {
+        let (mut transport, reader) = pair();
+        let (mut output, mut pool) = (Output::default(), Buffers::default());
+        output.buffer(&mut pool).extend_from_slice(b"head");
+        output.push(&mut transport, &[b"body"], &mut pool);
+        assert_eq!((output.len(), output.data.capacity()), (0, 0));
+        drop(reader);
+        let sent = output.push(&mut transport, &[b"more"], &mut pool);
+        assert!(matches!(sent, Sent::Broken(_)));
     }
 }

@@ -128,14 +128,17 @@ impl Worker {
             RequestStage::Replaying(cursor) => self.replay(active, cursor),
             RequestStage::Streaming if active.to_upstream.len() >= REQUEST_ROOM => Turn::Nothing,
             RequestStage::Streaming if !self.upstream_open(active) => Turn::Nothing,
-            RequestStage::Collecting if self.spilling(active) => Turn::Nothing,
+            RequestStage::Collecting if active.request.whole || self.spilling(active) => {
+                Turn::Nothing
+            }
             RequestStage::Streaming | RequestStage::Collecting | RequestStage::Discarding => {
                 self.read_body(active)
             }
         }
     }
 
-    fn upstream_open(&self, active: &Active) -> bool {
+    /// Whether the upstream takes request bytes.
+    pub(crate) fn upstream_open(&self, active: &Active) -> bool {
         active
             .upstream
             .and_then(|key| self.upstreams.peek(key))

@@ -27,11 +27,17 @@ pub(crate) struct Spill {
     waiting: Vec<u8>,
     /// A job is under way.
     busy: bool,
+    /// Where the read that is under way began; `None`: nobody wants what it brings.
+    reading: Option<u64>,
     /// Remove the named file at the end (`client_body_in_file_only clean`).
     remove: bool,
 }
 
 impl Spill {
+    pub(crate) fn forget_read(&mut self) {
+        self.reading = None;
+    }
+
     pub(crate) fn length(&self) -> u64 {
         self.written + self.waiting.len() as u64
     }
@@ -168,7 +174,10 @@ impl Worker {
                 spill.written += data.len() as u64;
                 None
             }
-            Done::Read(Ok(bytes)) => return self.replayed(active, &bytes),
+            Done::Read(Ok(bytes)) => {
+                let from = spill.reading.take();
+                return self.replayed(active, from, &bytes);
+            }
             Done::Created(Err(error)) => Some(("open", error)),
             Done::Written(Err(error)) => Some(("pwrite", error)),
             Done::Read(Err(error)) => Some(("pread", error)),
@@ -180,10 +189,13 @@ impl Worker {
                 crate::jobs::errno_text(&error)
             );
             self.log_exchange(active, Level::Crit, &text);
-            return Some(Input::ClientFailed(Failure::new(
-                Phase::RequestBody,
-                Cause::Internal,
-            )));
+            // Without anybody who wants the body the answer is on its way already.
+            let wanted = matches!(
+                active.request.stage,
+                RequestStage::Collecting | RequestStage::Replaying(_)
+            );
+            return wanted
+                .then(|| Input::ClientFailed(Failure::new(Phase::RequestBody, Cause::Internal)));
         }
         if active.request.whole && active.request.stage == RequestStage::Collecting {
             active.request.stage = RequestStage::Done;
@@ -218,6 +230,7 @@ impl Worker {
             return Turn::Nothing;
         };
         spill.busy = true;
+        spill.reading = Some(cursor);
         let length = usize::try_from(spill.written - cursor)
             .unwrap_or(PIECE_BYTES)
             .min(PIECE_BYTES);
@@ -234,10 +247,8 @@ impl Worker {
         Turn::Nothing
     }
 
-    fn replayed(&mut self, active: &mut Active, bytes: &[u8]) -> Option<Input> {
-        let RequestStage::Replaying(cursor) = active.request.stage else {
-            return None;
-        };
+    fn replayed(&mut self, active: &mut Active, from: Option<u64>, bytes: &[u8]) -> Option<Input> {
+        let cursor = from.filter(|&from| active.request.stage == RequestStage::Replaying(from))?;
         if bytes.is_empty() {
             return Some(Input::ClientFailed(Failure::new(
                 Phase::RequestBody,

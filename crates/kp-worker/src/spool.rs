@@ -36,8 +36,13 @@ impl Spool {
         self.read == self.written && self.waiting.is_empty() && !self.writing
     }
 
-    fn held_bytes(&self) -> u64 {
-        self.written - self.read + self.waiting.len() as u64
+    /// Begins at the front of the file again once all of it was read back: a response that is longer than the file may
+    /// become, and a client that keeps up with it only just, must not make it grow for ever.
+    fn rewind(&mut self) {
+        if self.read == self.written && !self.writing {
+            self.read = 0;
+            self.written = 0;
+        }
     }
 }
 
@@ -56,7 +61,7 @@ impl Worker {
         let spool = active.spool.get_or_insert_default();
         // A disk that is slower than the upstream must not turn the spool into memory.
         !spool.failed
-            && spool.held_bytes() < proxy.max_temp_file_size
+            && spool.written + (spool.waiting.len() as u64) < proxy.max_temp_file_size
             && spool.waiting.len() < 4 * proxy.temp_file_write_size.max(READ_BYTES)
     }
 
@@ -159,6 +164,7 @@ impl Worker {
             Done::Read(Ok(bytes)) if !bytes.is_empty() => {
                 spool.reading = false;
                 spool.read += bytes.len() as u64;
+                spool.rewind();
                 self.push_unspooled(active, &[&bytes]);
                 return None;
             }
@@ -180,6 +186,7 @@ impl Worker {
             Done::Opened(_) => None,
         };
         if let Some(reason) = failed {
+            active.spool = None;
             self.log_exchange(
                 active,
                 Level::Crit,

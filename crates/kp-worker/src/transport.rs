@@ -96,6 +96,16 @@ impl Transport {
         }
     }
 
+    /// Whether nothing waits to be read. Asks the kernel only where that is not known: after a read that was filled to
+    /// its last byte. What it reads is lost, so a connection that is not quiet is of no more use.
+    pub(crate) fn is_quiet(&mut self) -> bool {
+        !self.readable
+            || matches!(
+                self.receive(&mut Vec::with_capacity(1), 1),
+                Received::Nothing
+            )
+    }
+
     /// Writes the stretches in order, as much as the socket takes in one call.
     pub(crate) fn send(&mut self, stretches: &[IoSlice<'_>], total: usize) -> Sent {
         if !self.writable || total == 0 {

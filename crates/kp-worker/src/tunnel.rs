@@ -32,12 +32,11 @@ impl Worker {
 
     /// Both sides ended.
     fn close_tunnel(&mut self, active: &mut Active) {
-        self.counters.decrement(Counter::TunnelsActive);
-        active.response.stage = ResponseStage::Complete;
         active.to_upstream.clear(&mut self.buffers);
         let facts = self.facts(active.client);
         active.exchange.end_attempt(&self.context(&facts));
         self.drop_upstream(active);
+        active.response.stage = ResponseStage::Complete;
     }
 
     fn tunnel_up(&mut self, active: &mut Active, ends: &mut Tunnel) -> bool {

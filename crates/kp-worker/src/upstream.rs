@@ -95,6 +95,7 @@ impl Worker {
             return Some(self.reuse(active, handle, peer));
         }
         let Some(address) = self.groups.address(peer).cloned() else {
+            self.finish_peer(Some(peer), Outcome::NotCounted);
             return Some(Input::UpstreamFailed(Failure::new(
                 Phase::Connect,
                 Cause::NoLivePeer,
@@ -269,6 +270,9 @@ impl Worker {
         let Some(key) = active.upstream.take() else {
             return;
         };
+        if matches!(active.response.stage, ResponseStage::Tunnel(_)) {
+            self.counters.decrement(Counter::TunnelsActive);
+        }
         self.end_booking(active, key);
         self.close_upstream(key);
     }
@@ -308,7 +312,10 @@ impl Worker {
         let Some(upstream) = self.upstreams.at(key) else {
             return;
         };
-        let Some(peer) = upstream.peer.filter(|_| reusable) else {
+        let Some(peer) = upstream
+            .peer
+            .filter(|_| reusable && upstream.transport.is_quiet())
+        else {
             return self.close_upstream(key);
         };
         let idle = Idle {

@@ -90,6 +90,12 @@ impl Wheel {
         }
     }
 
+    /// When it fires; `u64::MAX`: never.
+    #[cfg(debug_assertions)]
+    pub(crate) fn deadline_ms(&self, id: TimerId) -> u64 {
+        self.entries[id.0 as usize].deadline_ms
+    }
+
     /// Takes the deadline away.
     pub(crate) fn disarm(&mut self, id: TimerId) {
         self.entries[id.0 as usize].deadline_ms = NEVER;
