@@ -75,7 +75,7 @@ pub struct Machine {
     pub upstream_close: bool,
     /// Interim responses so far.
     pub interim: u32,
-    /// What the attempt says about its peer; `None`: it answered.
+    /// What the attempt says about its peer, taken out by the driver when it ends; `None`: it answered.
     pub outcome: Option<Outcome>,
     /// Whether the response may be read ahead of a slow client; set by the driver.
     pub buffering: bool,

@@ -216,11 +216,11 @@ impl Exchange {
         self.acquire()
     }
 
+    /// Another attempt. What the one before said about its peer stays, for the driver to book.
     fn acquire(&mut self) -> Action {
         self.machine.phase = Phase::Connect;
         self.machine.interim = 0;
         self.machine.reused = false;
-        self.machine.outcome = None;
         self.response.upstream = None;
         self.response.upstream_trailers.clear();
         Action::Acquire
@@ -249,7 +249,7 @@ impl Exchange {
         self.end_attempt(context);
         if self.retry(failure, context) {
             self.machine.reported = Some(failure);
-            return self.acquire_next();
+            return self.acquire();
         }
         self.fail(failure, program, context)
     }
@@ -287,13 +287,6 @@ impl Exchange {
         retried
     }
 
-    fn acquire_next(&mut self) -> Action {
-        let outcome = self.machine.outcome;
-        let action = self.acquire();
-        self.machine.outcome = outcome;
-        action
-    }
-
     fn on_response_head(&mut self, program: &Program, context: &Context<'_>) -> Action {
         let status = self
             .response
@@ -308,7 +301,7 @@ impl Exchange {
         if self.retry(rejected, context) {
             self.end_attempt(context);
             self.machine.reported = Some(rejected);
-            return self.acquire_next();
+            return self.acquire();
         }
         let location = &context.config.http.locations[self.location.index()];
         if let Some(uri) = response_head::directives(self, program)
@@ -513,6 +506,7 @@ impl Exchange {
         context: &Context<'_>,
     ) -> Action {
         self.machine.outcome = Some(failure.peer_mark(false));
+        self.end_attempt(context);
         if failure.after() != After::Abort {
             return self.fail(failure, program, context);
         }

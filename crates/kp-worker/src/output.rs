@@ -166,7 +166,7 @@ mod tests {
                     random(&mut seed) as usize % 60_000 + 1,
                     &mut seen,
                 );
-                transport.writable |= random(&mut seed) % 3 == 0;
+                transport.writable |= random(&mut seed).is_multiple_of(3);
             }
             while take(&mut reader, 1 << 20, &mut seen) || !output.is_empty() {
                 transport.writable = true;

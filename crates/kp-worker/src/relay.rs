@@ -16,7 +16,7 @@ use std::ops::Range;
 
 /// Body stretches per write; more chunks than these in one read go out in several writes.
 const PIECES_MAX: usize = 6;
-/// Unsent request bytes above which the client is not read.
+/// Unsent request bytes that are held; the client is not read beyond.
 const REQUEST_ROOM: usize = 64 * 1024;
 /// Request bytes that are read and not yet sent. What the upstream does not take is kept until it does, so this bounds
 /// the memory of a stalled upload.
