@@ -387,6 +387,16 @@ impl<'a> Life<'a> {
         if let Some(cause) = cause {
             self.mark = Some(Failure::new(Phase::AwaitHead, cause).peer_mark(retried));
         }
+        if matches!(
+            cause,
+            Some(Cause::UpstreamStatus(403 | 404) | Cause::StaleConnection)
+        ) {
+            assert_ne!(
+                self.mark,
+                Some(Outcome::Failed),
+                "{cause:?} counts against its peer"
+            );
+        }
         if gone {
             self.mark = Some(Outcome::NotCounted);
         }
@@ -428,6 +438,7 @@ impl<'a> Life<'a> {
                 matches!(action, Action::Truncate | Action::Close),
                 "after an answer began"
             );
+            assert_eq!(self.exchange.machine.phase, Stage::Answer);
             return;
         }
         let answer = match action {
@@ -481,6 +492,13 @@ impl<'a> Life<'a> {
     fn check_retry(&self, cause: Option<Cause>) {
         let cause = cause.expect("a retry follows a failure");
         assert!(self.world.permits(cause), "{cause:?} is not listed");
+        let machine = &self.exchange.machine;
+        let free = cause == Cause::StaleConnection;
+        assert_eq!(
+            (machine.forgive, machine.fresh_only || !free),
+            (free, true),
+            "a stale connection is free, once"
+        );
         let method = self.exchange.request.head.method;
         let unsafe_method = matches!(method, Method::Post | Method::Lock | Method::Patch);
         assert!(
