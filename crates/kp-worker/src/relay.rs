@@ -693,3 +693,112 @@ impl Worker {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kp_http::BodyDecoder;
+
+    fn random(seed: &mut u64, below: usize) -> usize {
+        *seed ^= *seed << 13;
+        *seed ^= *seed >> 7;
+        *seed ^= *seed << 17;
+        (*seed >> 16) as usize % below
+    }
+
+    /// A body in random chunks, and those chunks with an extension here and there and a trailer.
+    fn chunked(seed: &mut u64) -> (Vec<u8>, Vec<u8>) {
+        let (mut body, mut wire) = (Vec::new(), Vec::new());
+        for _ in 0..random(seed, 12) {
+            let most = [3, 40, 3000][random(seed, 3)];
+            let length = 1 + random(seed, most);
+            let data: Vec<u8> = (0..length).map(|_| random(seed, 256) as u8).collect();
+            let extension = ["", ";a=b"][random(seed, 2)];
+            wire.extend_from_slice(format!("{length:x}{extension}\r\n").as_bytes());
+            wire.extend_from_slice(&data);
+            wire.extend_from_slice(b"\r\n");
+            body.extend(data);
+        }
+        wire.extend_from_slice(b"0\r\nX: y\r\n\r\n");
+        (body, wire)
+    }
+
+    /// Takes `wire` apart in random cuts as the relay does, and frames what it finds.
+    fn relayed(wire: &[u8], framing: Framing, chunked: bool, seed: &mut u64) -> Vec<u8> {
+        let mut decoder = BodyDecoder::new(framing);
+        let (mut out, mut rest, mut done) = (Vec::new(), wire, false);
+        while !rest.is_empty() {
+            let most = 1 + random(seed, 5000);
+            let cut = 1 + random(seed, rest.len().min(most));
+            let (mut input, behind) = rest.split_at(cut);
+            rest = behind;
+            while !input.is_empty() && !done {
+                let found = pieces(&mut decoder, input).expect("a good body");
+                let head =
+                    (chunked && found.bytes > 0).then(|| encode::chunk_head(found.bytes as u64));
+                let last: &[u8] = if chunked && found.done {
+                    encode::LAST_CHUNK
+                } else {
+                    b""
+                };
+                let head = head.as_ref().map(ChunkHead::as_bytes);
+                let stretches = Stretches::new().frame(&found, input, head, last);
+                out.extend(stretches.list().concat());
+                assert!(found.consumed > 0, "no progress");
+                done = found.done;
+                input = &input[found.consumed..];
+            }
+        }
+        assert!(done, "the end was seen");
+        out
+    }
+
+    #[test]
+    fn any_cut_of_a_chunked_body_comes_out_whole() {
+        for seed in 1..400u64 {
+            let mut seed = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            let (body, wire) = chunked(&mut seed);
+            let again = relayed(&wire, Framing::Chunked, true, &mut seed);
+            let plain = relayed(&again, Framing::Chunked, false, &mut seed);
+            assert!(plain == body, "{} bytes of {}", plain.len(), body.len());
+            assert!(relayed(&wire, Framing::Chunked, false, &mut seed) == body);
+        }
+    }
+
+    #[test]
+    fn a_counted_body_ends_where_its_length_says() {
+        let mut decoder = BodyDecoder::new(Framing::Length(5));
+        let found = pieces(&mut decoder, b"helloGET /next").expect("a good body");
+        assert_eq!(
+            (found.ranges(), found.consumed, found.done),
+            (&[0..5][..], 5, true)
+        );
+    }
+
+    #[test]
+    fn no_more_pieces_than_a_write_takes() {
+        let mut decoder = BodyDecoder::new(Framing::Chunked);
+        let wire = b"1\r\na\r\n".repeat(20);
+        let found = pieces(&mut decoder, &wire).expect("a good body");
+        assert_eq!(
+            (found.ranges().len(), found.bytes),
+            (PIECES_MAX, PIECES_MAX)
+        );
+        assert!(!found.done && found.consumed < wire.len());
+    }
+
+    #[test]
+    fn rates() {
+        for (text, rate) in [
+            ("", 0),
+            ("10", 10),
+            ("4k", 4096),
+            ("1M", 1 << 20),
+            ("x", 0),
+            ("-1", 0),
+        ] {
+            assert_eq!(rate_bytes(text.as_bytes()), rate, "{text:?}");
+        }
+        assert_eq!(rate_bytes(b"18446744073709551615m"), u64::MAX);
+    }
+}

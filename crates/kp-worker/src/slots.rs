@@ -182,6 +182,22 @@ mod tests {
     }
 
     #[test]
+    fn a_lent_value_keeps_its_slot() {
+        let mut slots = Slots::new();
+        let key = slots.insert('a');
+        let value = slots.lend(key).expect("it is there");
+        assert_eq!(slots.at(key), None);
+        assert_eq!(slots.lend(key), None);
+        assert_ne!(slots.insert('b'), key, "the slot is not free");
+        assert!(slots.restore(key, value));
+        assert_eq!(slots.peek(key), Some(&'a'));
+        let value = slots.lend(key).expect("it is there");
+        assert_eq!(slots.remove(key), None);
+        assert!(!slots.restore(key, value), "its slot was freed meanwhile");
+        assert_eq!(slots.len(), 1);
+    }
+
+    #[test]
     fn growth_keeps_keys_valid() {
         let mut slots = Slots::new();
         let keys: Vec<Key> = (0..3 * CHUNK).map(|n| slots.insert(n)).collect();

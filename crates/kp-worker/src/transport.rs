@@ -136,3 +136,97 @@ impl Transport {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+    use std::os::unix::net::UnixStream;
+
+    fn pair() -> (Transport, UnixStream) {
+        let (ours, theirs) = UnixStream::pair().expect("a pair");
+        ours.set_nonblocking(true).expect("nonblocking");
+        (Transport::new(ours.into(), true), theirs)
+    }
+
+    #[test]
+    fn a_short_read_means_nothing_more() {
+        let (mut transport, mut peer) = pair();
+        peer.write_all(b"abc").expect("written");
+        let mut buffer = Vec::new();
+        assert!(matches!(
+            transport.receive(&mut buffer, 10),
+            Received::Nothing
+        ));
+        transport.readable = true;
+        assert!(matches!(
+            transport.receive(&mut buffer, 10),
+            Received::Bytes(3)
+        ));
+        assert!(!transport.readable, "no second read is needed");
+        transport.readable = true;
+        assert!(matches!(
+            transport.receive(&mut buffer, 10),
+            Received::Nothing
+        ));
+    }
+
+    /// Bytes and the end came in one event: there is no second one.
+    #[test]
+    fn an_end_that_came_with_bytes_is_read() {
+        let (mut transport, mut peer) = pair();
+        peer.write_all(b"abc").expect("written");
+        drop(peer);
+        (transport.readable, transport.ending) = (true, true);
+        let mut buffer = Vec::new();
+        assert!(matches!(
+            transport.receive(&mut buffer, 10),
+            Received::Bytes(3)
+        ));
+        assert!(transport.readable, "the end is still to be read");
+        assert!(matches!(transport.receive(&mut buffer, 10), Received::End));
+        assert!(!transport.readable);
+        assert_eq!(buffer, b"abc");
+    }
+
+    #[test]
+    fn a_filled_read_may_not_have_been_all() {
+        let (mut transport, mut peer) = pair();
+        peer.write_all(b"abcd").expect("written");
+        transport.readable = true;
+        assert!(matches!(
+            transport.receive(&mut Vec::new(), 2),
+            Received::Bytes(2)
+        ));
+        assert!(!transport.is_quiet(), "two more bytes wait");
+        let (mut transport, mut peer) = pair();
+        peer.write_all(b"ab").expect("written");
+        transport.readable = true;
+        assert!(matches!(
+            transport.receive(&mut Vec::new(), 2),
+            Received::Bytes(2)
+        ));
+        assert!(transport.is_quiet(), "it was all");
+        drop(peer);
+        transport.readable = true;
+        assert!(!transport.is_quiet(), "the end waits");
+    }
+
+    #[test]
+    fn a_full_socket_waits_for_an_event_and_a_dead_one_is_broken() {
+        let (mut transport, peer) = pair();
+        let piece = vec![0; 1 << 20];
+        let mut sent = 0;
+        while transport.writable {
+            match transport.send(&[IoSlice::new(&piece)], piece.len()) {
+                Sent::Bytes(count) => sent += count,
+                Sent::Broken(errno) => panic!("errno {errno}"),
+            }
+            assert!(sent < 100 << 20);
+        }
+        assert_eq!(transport.send(&[IoSlice::new(b"x")], 1), Sent::Bytes(0));
+        drop(peer);
+        transport.writable = true;
+        assert_eq!(transport.send(&[IoSlice::new(b"x")], 1), Sent::Broken(32));
+    }
+}

@@ -25,6 +25,7 @@ mod logs;
 mod memory;
 mod parsing;
 mod proxying;
+mod recovery;
 mod routing;
 mod static_files;
 mod streaming;

@@ -1,0 +1,213 @@
+//! Exchanges that go wrong in the middle: what is sent again, what is never claimed again, and what still arrives.
+
+use std::time::Duration;
+
+use kp_tests::origin::{OK, response};
+use kp_tests::wait::{self, SOON};
+use kp_tests::{Origin, Setup};
+
+const SECOND: Duration = Duration::from_secs(1);
+const GET: &str = "GET / HTTP/1.1\r\nHost: t\r\n\r\n";
+
+/// Bytes that say where in the body they stand.
+fn numbered(count: usize) -> Vec<u8> {
+    (0..count / 8)
+        .flat_map(|n| format!("{n:07}\n").into_bytes())
+        .collect()
+}
+
+fn put(body: &[u8]) -> Vec<u8> {
+    let head = format!(
+        "PUT / HTTP/1.1\r\nHost: t\r\nContent-Length: {}\r\n\r\n",
+        body.len()
+    );
+    [head.as_bytes(), body].concat()
+}
+
+/// The first upstream gives up in the middle of a body that lies in a file: the second one gets the body from its
+/// beginning, wherever the reading stood.
+#[test]
+fn a_body_in_a_file_is_replayed_from_its_beginning() {
+    let broken = Origin::start(|conversation| {
+        let read = 1000 + conversation.index % 7 * 150_000;
+        conversation.read_at_least(read)?;
+        conversation.reset()
+    });
+    let origin = Origin::ok();
+    let kp = Setup::base(&broken)
+        .with("U1", "max_fails=0;")
+        .with("U1", format!("server {} max_fails=0", origin.address()))
+        .server("client_max_body_size 0;")
+        .location("proxy_request_buffering on;")
+        .start();
+    let body = numbered(4_000_000);
+    let request = put(&body);
+    for n in 0..12 {
+        origin.forget();
+        let answer = kp.client().ask(&request);
+        assert_eq!(answer.status(), 200, "request {n}");
+        let requests = origin.requests();
+        assert_eq!(requests.len(), 1, "request {n}");
+        assert!(
+            requests[0].body == body,
+            "request {n}: another body arrived"
+        );
+    }
+    assert!(broken.connections() > 1, "the first upstream was asked");
+}
+
+/// A body that streamed to an upstream is gone: the page for its failure may still be had with GET, but nobody else is
+/// sent the same method without the body.
+#[test]
+fn a_streamed_body_is_not_claimed_again() {
+    let first = Origin::start(|conversation| conversation.answer_all(|_| response(500, b"broken")));
+    let second = Origin::ok();
+    let kp = Setup::base(&first)
+        .server(&format!(
+            "location @again {{ proxy_pass http://{0}; }} location /page {{ proxy_pass http://{0}; }}",
+            second.address()
+        ))
+        .server("location /named { proxy_pass http://u; proxy_intercept_errors on; error_page 500 = @again; proxy_request_buffering off; }")
+        .server("location /paged { proxy_pass http://u; proxy_intercept_errors on; error_page 500 /page; proxy_request_buffering off; }")
+        .start();
+    let ask = |path: &str| {
+        let request = format!("POST {path} HTTP/1.1\r\nHost: t\r\nContent-Length: 5\r\n\r\nhello");
+        kp.client().ask(request)
+    };
+    assert_eq!(ask("/named").status(), 500);
+    assert_eq!(second.requests().len(), 0, "half a request was made up");
+    let answer = ask("/paged");
+    assert_eq!((answer.status(), answer.text().as_str()), (500, "ok"));
+    let page = second.last();
+    assert!(
+        page.head.line.starts_with("GET /page ") && page.body.is_empty(),
+        "{page:?}"
+    );
+    assert_eq!(page.field("content-length"), None);
+}
+
+/// `proxy_method GET` makes a body of what a HEAD must not have.
+#[test]
+fn a_body_that_was_not_asked_for_does_not_reach_the_client() {
+    let origin =
+        Origin::start(|conversation| conversation.answer_all(|_| response(200, &[b'x'; 100_000])));
+    let kp = Setup::base(&origin).location("proxy_method GET;").start();
+    let mut client = kp.client();
+    for _ in 0..3 {
+        client.send("HEAD / HTTP/1.1\r\nHost: t\r\n\r\n");
+        let answer = client.response_to("HEAD");
+        assert_eq!(
+            (answer.status(), answer.field("content-length")),
+            (200, Some("100000"))
+        );
+    }
+    assert_eq!(
+        client.ask(GET).body.len(),
+        100_000,
+        "the connection is in step"
+    );
+}
+
+/// Shows: proxy_ignore_client_abort
+#[test]
+fn a_reset_is_an_abort_that_can_be_ignored() {
+    let origin = Origin::start(|conversation| {
+        conversation.request()?;
+        conversation.pause(SECOND / 2);
+        conversation.send(OK)?;
+        conversation.note();
+        conversation.stall();
+        Ok(())
+    });
+    let kp = Setup::base(&origin)
+        .location("proxy_ignore_client_abort on;")
+        .start();
+    let mut client = kp.client();
+    client.send(GET);
+    origin.wait_requests(1);
+    client.reset();
+    wait::until(SOON, "the answer", || origin.noted().len() == 1);
+    let line = kp.access_lines(1).remove(0);
+    assert!(line.contains("\" 200 "), "{line}");
+}
+
+/// An upstream that answers before it has read the request may leave the rest of it unread for as long as it answers.
+#[test]
+fn an_early_answer_has_its_own_time() {
+    let origin = Origin::start(|conversation| {
+        conversation.head()?;
+        conversation.send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nearly\r\n")?;
+        conversation.pause(SECOND * 2);
+        conversation.send("4\r\nlate\r\n0\r\n\r\n")?;
+        conversation.stall();
+        Ok(())
+    });
+    let kp = Setup::base(&origin)
+        .server("client_max_body_size 0;")
+        .location("proxy_send_timeout 300ms; proxy_request_buffering off;")
+        .start();
+    let mut client = kp.client();
+    client.send("POST / HTTP/1.1\r\nHost: t\r\nContent-Length: 60000000\r\n\r\n");
+    client.send_for(&vec![b'x'; 60_000_000], SECOND / 2);
+    let answer = client.try_response("POST", SECOND * 5).expect("an answer");
+    assert!(answer.whole, "it was cut off");
+    assert_eq!(answer.text(), "earlylate");
+}
+
+/// What an error page turns into another request still counts against the peer that failed.
+///
+/// Shows: error_page
+#[test]
+fn a_failure_with_an_error_page_counts_against_its_peer() {
+    let broken = Origin::start(|conversation| {
+        conversation.request()?;
+        Ok(())
+    });
+    let second = Origin::named("second");
+    let page = Origin::named("page");
+    let kp = Setup::base(&broken)
+        .with("U1", "max_fails=1 fail_timeout=60s;")
+        .with("U1", format!("server {}", second.address()))
+        .server(&format!(
+            "location @page {{ proxy_pass http://{}; }}",
+            page.address()
+        ))
+        .location("error_page 502 = @page; proxy_next_upstream off;")
+        .start();
+    let answers: Vec<String> = (0..10).map(|_| kp.get("/").text()).collect();
+    let pages = answers.iter().filter(|answer| *answer == "page").count();
+    assert_eq!(
+        pages, 1,
+        "the broken peer rests after one failure: {answers:?}"
+    );
+    assert_eq!(
+        answers.iter().filter(|answer| *answer == "second").count(),
+        9
+    );
+}
+
+/// A reader that is slow but never stops, for long: the worker holds what is pending and nothing that it sent.
+#[test]
+fn a_steady_slow_reader_costs_no_memory() {
+    const SIZE: usize = 48 << 20;
+    let origin = Origin::replying(response(200, &vec![b'x'; SIZE]));
+    let kp = Setup::base(&origin).start();
+    let mut client = kp_tests::Client::connect_narrow(&kp.address(), 32 * 1024);
+    client.send(GET);
+    client.head(SOON).expect("a head");
+    let before = kp_tests::process::pss_kib(kp.worker_pid());
+    let (mut got, mut peak) = (0, 0);
+    while got < SIZE {
+        let bytes = client.read_exactly(20_000.min(SIZE - got), SOON);
+        assert!(!bytes.is_empty(), "it stops after {got} bytes");
+        got += bytes.len();
+        if got / 20_000 % 100 == 0 {
+            peak = peak.max(kp_tests::process::pss_kib(kp.worker_pid()));
+        }
+    }
+    assert!(
+        peak <= before + 4096,
+        "{} KiB more",
+        peak.saturating_sub(before)
+    );
+}
