@@ -624,7 +624,7 @@ impl<'a> Life<'a> {
             2 => Input::ClientGone,
             3 if self.random.chance(30) => client(Cause::ClientSendTimeout),
             4 if self.random.chance(30) => upstream_failed(Phase::Connect, Cause::Overload),
-            5 | 6 | 7 if reusable => Input::Connected { reused: true },
+            5..=7 if reusable => Input::Connected { reused: true },
             _ => Input::Connected { reused: false },
         }
     }
