@@ -1,6 +1,6 @@
 //! Field lines: what a name means and where a field lies in its head.
 //!
-//! Decides: which names kp knows (by length and comparison, no hash map), which names nginx would drop
+//! Decides: which names kp knows (a table made at compile time), which names nginx would drop
 //! (`ignore_invalid_headers`, `underscores_in_headers`), what a legal name and value is (RFC 9110 §5.1, §5.5).
 //! Does not decide what a field does to framing (`framing`) or to forwarding (`hop`).
 
@@ -36,65 +36,62 @@ known_names! {
     XAccelLimitRate "X-Accel-Limit-Rate", XAccelBuffering "X-Accel-Buffering", XAccelCharset "X-Accel-Charset",
 }
 
-/// Longest name in the table.
-const NAME_MAX: usize = 19;
-/// Most names of one length in the table.
-const PER_LENGTH: usize = 9;
+/// Places of the hash table; a power of two, and so many that most names of others meet an empty one.
+const PLACES: usize = 256;
 
-/// One name of a row: its first and last letter in lower case, which tell nearly all names of one length apart, and its
-/// place in the table.
-#[derive(Clone, Copy)]
-struct Entry {
-    first: u8,
-    last: u8,
-    at: u8,
-}
+/// The names by their hash, as places in the table. 0 is empty (`Other` is never looked up); names that meet are in
+/// neighbouring places.
+static BY_HASH: [u8; PLACES] = by_hash();
 
-/// The names by length. A row ends with `at` 0 (`Other`, which is never looked up).
-static BY_LENGTH: [[Entry; PER_LENGTH + 1]; NAME_MAX + 1] = by_length();
+const _: () = assert!(TABLE.len() <= 64, "a set of known names is one word");
 
-const fn by_length() -> [[Entry; PER_LENGTH + 1]; NAME_MAX + 1] {
-    let none = Entry {
-        first: 0,
-        last: 0,
-        at: 0,
-    };
-    let mut rows = [[none; PER_LENGTH + 1]; NAME_MAX + 1];
-    let mut used = [0; NAME_MAX + 1];
+const fn by_hash() -> [u8; PLACES] {
+    let mut places = [0; PLACES];
     let mut at = 1;
     while at < TABLE.len() {
         let name = TABLE[at].1.as_bytes();
-        rows[name.len()][used[name.len()]] = Entry {
-            first: name[0].to_ascii_lowercase(),
-            last: name[name.len() - 1].to_ascii_lowercase(),
-            at: at as u8,
-        };
-        used[name.len()] += 1;
+        let mut place = hash(name.len(), name[0], name[name.len() - 1]);
+        while places[place] != 0 {
+            place = (place + 1) % PLACES;
+        }
+        places[place] = at as u8;
         at += 1;
     }
-    rows
+    places
+}
+
+/// Length, first and last letter tell nearly all known names apart. Bit 0x20 is the case of a letter.
+const fn hash(length: usize, first: u8, last: u8) -> usize {
+    let key = (length as u32) << 16 | ((first | 0x20) as u32) << 8 | (last | 0x20) as u32;
+    (key.wrapping_mul(0x9e37_79b1) >> 24) as usize % PLACES
 }
 
 impl Known {
     /// The meaning of a name, whatever its case.
     #[must_use]
     pub fn of(name: &[u8]) -> Self {
-        let (Some(row), Some(first), Some(last)) =
-            (BY_LENGTH.get(name.len()), name.first(), name.last())
-        else {
+        let (Some(first), Some(last)) = (name.first(), name.last()) else {
             return Self::Other;
         };
-        let (first, last) = (first.to_ascii_lowercase(), last.to_ascii_lowercase());
-        for entry in row.iter().take_while(|entry| entry.at != 0) {
-            if entry.first == first
-                && entry.last == last
-                && let Some((known, text)) = TABLE.get(usize::from(entry.at))
+        let mut place = hash(name.len(), *first, *last);
+        loop {
+            let at = usize::from(BY_HASH[place]);
+            if at == 0 {
+                return Self::Other;
+            }
+            if let Some((known, text)) = TABLE.get(at)
+                && text.len() == name.len()
                 && same_name(text.as_bytes(), name)
             {
                 return *known;
             }
+            place = (place + 1) % PLACES;
         }
-        Self::Other
+    }
+
+    /// Its bit in a set of known names.
+    pub(crate) fn bit(self) -> u64 {
+        1 << self as u8
     }
 
     /// The name in its usual spelling; empty for `Other`.
@@ -217,7 +214,16 @@ impl Span {
     }
 }
 
-pub(crate) fn find<'a>(bytes: &'a [u8], fields: &[Field], known: Known) -> Option<&'a [u8]> {
+/// `present`: the known names among the fields, since most that are asked for are not there.
+pub(crate) fn find<'a>(
+    bytes: &'a [u8],
+    fields: &[Field],
+    present: u64,
+    known: Known,
+) -> Option<&'a [u8]> {
+    if present & known.bit() == 0 {
+        return None;
+    }
     fields
         .iter()
         .find(|field| field.known == known && !field.is_dropped())

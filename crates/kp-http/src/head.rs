@@ -99,6 +99,8 @@ pub struct RequestHead {
     /// `Connection: keep-alive` was sent.
     pub keep_alive: bool,
     pub(crate) line: RequestLine,
+    /// Bits of the known names among the fields.
+    pub(crate) present: u64,
     pub(crate) host: Option<Span>,
     pub(crate) upgrade: Option<Span>,
 }
@@ -179,7 +181,7 @@ impl RequestHead {
     /// Value of the first field with this meaning.
     #[must_use]
     pub fn find(&self, known: Known) -> Option<&[u8]> {
-        field::find(&self.bytes, &self.fields, known)
+        field::find(&self.bytes, &self.fields, self.present, known)
     }
 
     /// Value of the first field with this name, in any case.
@@ -248,6 +250,8 @@ pub struct ResponseHead {
     /// `Keep-Alive: timeout=`: how long the sender keeps an idle connection.
     pub keep_alive_timeout_s: Option<u32>,
     pub(crate) line: StatusLine,
+    /// Bits of the known names among the fields.
+    pub(crate) present: u64,
 }
 
 impl ResponseHead {
@@ -301,7 +305,7 @@ impl ResponseHead {
     /// Value of the first field with this meaning.
     #[must_use]
     pub fn find(&self, known: Known) -> Option<&[u8]> {
-        field::find(&self.bytes, &self.fields, known)
+        field::find(&self.bytes, &self.fields, self.present, known)
     }
 
     /// Value of the first field with this name, in any case.

@@ -137,21 +137,55 @@ impl HeadReader {
             }
             Ok(None) => Ok(false),
             Err(error) => {
-                let line = if let First::Response(line) = self.first {
-                    line
-                } else {
-                    StatusLine::default()
-                };
-                *self = Self::default();
-                head.clear();
+                self.refuse_response(head);
                 std::mem::swap(input, &mut head.bytes);
-                head.line = line;
-                head.status = line.status;
-                head.version = line.version;
                 head.line.line_len = first_line_len(&head.bytes, limits);
                 Err(error)
             }
         }
+    }
+
+    /// As [`HeadReader::response`], for bytes that stay where they are: `Ok(Some(length))`: `head` holds a copy of the
+    /// first `length` bytes, and what follows them is the caller's. `Ok(None)`: to be called again with the same bytes
+    /// and more behind them.
+    pub fn response_in(
+        &mut self,
+        input: &[u8],
+        head: &mut ResponseHead,
+        asked: Method,
+        limits: &HeadLimits,
+    ) -> Result<Option<usize>, HeadError> {
+        let read = self.read_response(input, head, asked, limits);
+        match read {
+            Ok(Some(end)) => {
+                *self = Self::default();
+                head.bytes.clear();
+                head.bytes
+                    .extend_from_slice(input.get(..end).unwrap_or_default());
+                Ok(Some(end))
+            }
+            Ok(None) => Ok(None),
+            Err(error) => {
+                self.refuse_response(head);
+                head.bytes.extend_from_slice(input);
+                head.line.line_len = first_line_len(&head.bytes, limits);
+                Err(error)
+            }
+        }
+    }
+
+    /// Leaves in the head what a log line can say about a refused one.
+    fn refuse_response(&mut self, head: &mut ResponseHead) {
+        let line = if let First::Response(line) = self.first {
+            line
+        } else {
+            StatusLine::default()
+        };
+        *self = Self::default();
+        head.clear();
+        head.line = line;
+        head.status = line.status;
+        head.version = line.version;
     }
 
     /// Forgets a head that was begun.
@@ -411,6 +445,7 @@ fn finish_request(
     head.method = line.method;
     head.version = line.version;
     head.line = line;
+    head.present = facts.present;
     head.host = host;
     head.close = facts.options.close;
     head.keep_alive = facts.options.keep_alive;
@@ -450,6 +485,7 @@ fn finish_response(
     head.status = line.status;
     head.version = line.version;
     head.line = line;
+    head.present = facts.present;
     // RFC 9112 §9.3; and §6.1: after Transfer-Encoding in HTTP/1.0 the connection is not to be trusted.
     let may_persist = match line.version {
         Version::Http11 => true,

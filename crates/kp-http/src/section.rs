@@ -25,6 +25,8 @@ pub(crate) struct Facts {
     pub(crate) expect: Option<Span>,
     pub(crate) upgrade: Option<Span>,
     pub(crate) keep_alive: Option<Span>,
+    /// Bits of the known names that are there.
+    pub(crate) present: u64,
     pub(crate) single: Single,
 }
 
@@ -184,6 +186,7 @@ fn collect(
             return Err(HeadError::named(HeadCause::FieldTooLarge, name));
         };
         let known = Known::of(name);
+        facts.present |= known.bit();
         let at = (header.value.as_ptr() as usize).wrapping_sub(base);
         let value = Span::new(at, at + header.value.len());
         let mut flags = 0;

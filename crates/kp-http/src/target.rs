@@ -87,10 +87,7 @@ pub fn split_host(text: &[u8]) -> Option<(&[u8], Option<u16>)> {
         _ => {
             let end = memchr::memchr(b':', text).unwrap_or(text.len());
             let name = text.get(..end)?;
-            if name.is_empty() || name == b"." || !name.iter().all(|&byte| is_name_byte(byte)) {
-                return None;
-            }
-            if name.windows(2).any(|pair| pair == b"..") {
+            if name.is_empty() || name == b"." || !is_name(name) {
                 return None;
             }
             end
@@ -114,6 +111,14 @@ pub fn host_name(text: &[u8], out: &mut Vec<u8>) {
     out.extend(host.iter().map(u8::to_ascii_lowercase));
 }
 
+fn is_name(name: &[u8]) -> bool {
+    let mut dot = false;
+    name.iter().all(|&byte| {
+        let after_dot = std::mem::replace(&mut dot, byte == b'.');
+        is_name_byte(byte) && !(dot && after_dot)
+    })
+}
+
 /// The inside of brackets (RFC 3986 §3.2.2): an IPv6 address with a zone at most, or `v1.anything`.
 fn is_ip_literal(text: &[u8]) -> bool {
     if text.is_empty() || text.windows(2).any(|pair| pair == b"..") {
@@ -130,6 +135,21 @@ fn is_ip_literal(text: &[u8]) -> bool {
 }
 
 fn is_name_byte(byte: u8) -> bool {
+    NAME_BYTES[usize::from(byte)]
+}
+
+/// By table, since every byte of every `Host` is looked at.
+static NAME_BYTES: [bool; 256] = {
+    let mut table = [false; 256];
+    let mut byte = 0;
+    while byte < table.len() {
+        table[byte] = may_be_in_name(byte as u8);
+        byte += 1;
+    }
+    table
+};
+
+const fn may_be_in_name(byte: u8) -> bool {
     byte.is_ascii_alphanumeric()
         || matches!(
             byte,

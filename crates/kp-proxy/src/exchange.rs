@@ -21,6 +21,8 @@ pub struct Exchange {
     pub response: Response,
     /// One per peer that was tried, in order.
     pub attempts: Vec<Attempt>,
+    /// Memory for the next attempt's address.
+    pub(crate) spare_address: String,
     /// What the access log needs.
     pub record: Record,
     /// State of the machine.
@@ -34,7 +36,10 @@ impl Exchange {
         self.request.variables.clear();
         self.request.body = None;
         self.request.body_file = None;
-        self.response = Response::default();
+        self.response.reset();
+        if let Some(attempt) = self.attempts.pop() {
+            self.spare_address = attempt.address;
+        }
         self.attempts.clear();
         self.record = Record::default();
         self.machine.reset();
@@ -126,6 +131,8 @@ pub struct Response {
     pub status: u16,
     /// Head of the last upstream attempt, if one came.
     pub upstream: Option<ResponseHead>,
+    /// A head that was forgotten, for its memory.
+    pub spare: ResponseHead,
     /// Raw trailer fields of the upstream's chunked body (`Name: value\r\n`…).
     pub upstream_trailers: Vec<u8>,
     /// The head as encoded for the client, kept only where a `$sent_http_*` variable is used (the compiled program knows).
@@ -134,6 +141,31 @@ pub struct Response {
     pub carried: Vec<u8>,
     /// The trailers as sent.
     pub sent_trailers: Vec<u8>,
+}
+
+impl Response {
+    /// The upstream's head, made anew if there is none.
+    pub fn upstream_head(&mut self) -> &mut ResponseHead {
+        self.upstream
+            .get_or_insert_with(|| std::mem::take(&mut self.spare))
+    }
+
+    /// Forgets the upstream's head, but not its memory.
+    pub fn forget_upstream(&mut self) {
+        if let Some(head) = self.upstream.take() {
+            self.spare = head;
+            self.spare.clear();
+        }
+    }
+
+    fn reset(&mut self) {
+        self.status = 0;
+        self.forget_upstream();
+        self.upstream_trailers.clear();
+        self.sent_head.clear();
+        self.carried.clear();
+        self.sent_trailers.clear();
+    }
 }
 
 /// One attempt at one peer.

@@ -74,9 +74,12 @@ impl Exchange {
         if self.machine.tries == 1 {
             self.machine.first_attempt_ms = now_ms;
         }
+        let mut text = std::mem::take(&mut self.spare_address);
+        text.clear();
+        text.push_str(address);
         let attempt = Attempt {
             upstream,
-            address: address.to_owned(),
+            address: text,
             after_redirect,
             started_ms: now_ms,
             ..Attempt::default()
@@ -221,7 +224,7 @@ impl Exchange {
         self.machine.phase = Phase::Connect;
         self.machine.interim = 0;
         self.machine.reused = false;
-        self.response.upstream = None;
+        self.response.forget_upstream();
         self.response.upstream_trailers.clear();
         Action::Acquire
     }

@@ -154,12 +154,16 @@ pub(crate) struct ResponseFlow {
     pub(crate) read_max: usize,
     /// Bytes of the response head received so far, for telling a stale connection from a broken one.
     pub(crate) any_byte: bool,
+    /// What followed the head in the same read is in the scratch buffer, and is used as soon as the head was.
+    pub(crate) ahead: bool,
     /// The upstream takes no more of the request; its answer is still read.
     pub(crate) write_broken: Option<i32>,
 }
 
 /// Reads of response bodies while the client keeps up.
 pub(crate) const READ_MAX: usize = 256 * 1024;
+/// The first read of an answer: the head with a body of usual size. Further ones grow while the client keeps up.
+pub(crate) const READ_FIRST: usize = 128 * 1024;
 /// Reads after a short write; doubled by every full write.
 pub(crate) const READ_MIN: usize = 16 * 1024;
 
@@ -189,8 +193,9 @@ impl Active {
                 stage: ResponseStage::Idle,
                 decoder: BodyDecoder::new(Framing::None),
                 out: Framing::None,
-                read_max: READ_MAX,
+                read_max: READ_FIRST,
                 any_byte: false,
+                ahead: false,
                 write_broken: None,
             },
             to_client: Output::default(),
@@ -215,6 +220,7 @@ impl Active {
     pub(crate) fn reset(&mut self, client: Key, pool: &mut Buffers) {
         self.exchange.reset();
         pool.give(&mut self.exchange.request.head.bytes);
+        pool.give(&mut self.exchange.response.spare.bytes);
         self.client = client;
         self.upstream = None;
         self.queued = false;
@@ -226,8 +232,9 @@ impl Active {
         self.request.set_body = None;
         self.request.owes_continue = false;
         self.response.stage = ResponseStage::Idle;
-        self.response.read_max = READ_MAX;
+        self.response.read_max = READ_FIRST;
         self.response.any_byte = false;
+        self.response.ahead = false;
         self.response.write_broken = None;
         self.to_client.clear(pool);
         self.to_upstream.clear(pool);

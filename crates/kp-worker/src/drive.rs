@@ -21,6 +21,8 @@ pub(crate) enum Turn {
     Moved,
     /// The machine has to be told.
     Input(Input),
+    /// The client connection must end now.
+    Hangup,
 }
 
 /// What became of an exchange after a visit.
@@ -80,8 +82,9 @@ impl Worker {
             }
             match self.turn(active) {
                 Turn::Input(next) => input = Some(next),
+                Turn::Hangup => return Visit::Hangup,
+                Turn::Moved | Turn::Nothing if self.is_over(active) => return Visit::Finished,
                 Turn::Moved => {}
-                Turn::Nothing if self.is_over(active) => return Visit::Finished,
                 Turn::Nothing => return Visit::Park,
             }
         }
@@ -113,10 +116,11 @@ impl Worker {
         }
         let mut moved = matches!(request, Turn::Moved);
         if !active.to_upstream.is_empty() && self.upstream_writable(active) {
-            moved |= self.push_upstream(active, &[]);
+            // Once the request is out, room for more of it changes nothing.
+            moved |= self.push_upstream(active, &[]) && active.request.stage != RequestStage::Done;
         }
         let response = self.move_response(active);
-        if let Turn::Input(_) = response {
+        if let Turn::Input(_) | Turn::Hangup = response {
             return response;
         }
         moved |= matches!(response, Turn::Moved);
@@ -197,7 +201,7 @@ impl Worker {
     }
 
     /// Tells the machine and performs what it asks for.
-    fn tell(&mut self, active: &mut Active, input: Input) -> Told {
+    pub(crate) fn tell(&mut self, active: &mut Active, input: Input) -> Told {
         let action = {
             let facts = self.facts(active.client);
             let context = self.context(&facts);
@@ -216,7 +220,7 @@ impl Worker {
             Action::SendHead => self.send_head(active),
             Action::AwaitHead => {
                 active.reader.reset();
-                active.exchange.response.upstream = None;
+                active.exchange.response.forget_upstream();
             }
             Action::ForwardInterim => self.forward_interim(active),
             Action::ForwardHead => self.forward_head(active),
@@ -258,13 +262,13 @@ impl Worker {
         active.response.any_byte = false;
         active.reader.reset();
         let plan = self.body_plan(active);
-        let mut out = std::mem::take(active.to_upstream.buffer(&mut self.buffers));
+        let mut out = active.to_upstream.lend(&mut self.buffers);
         let sent = {
             let facts = self.facts(active.client);
             let context = self.context(&facts);
             kp_proxy::request_head(&mut out, &mut active.exchange, self.program, &context, plan)
         };
-        *active.to_upstream.buffer(&mut self.buffers) = out;
+        active.to_upstream.restore(out);
         let machine = &mut active.exchange.machine;
         machine.sent_method = Some(sent.method);
         machine.upgrade = sent.upgrade;
@@ -348,7 +352,7 @@ impl Worker {
         let Some(head) = active.exchange.response.upstream.take() else {
             return;
         };
-        let mut out = std::mem::take(active.to_client.buffer(&mut self.buffers));
+        let mut out = active.to_client.lend(&mut self.buffers);
         {
             let facts = self.facts(active.client);
             // Whether there is anything to send shows in the buffer.
@@ -360,14 +364,14 @@ impl Worker {
                 &self.context(&facts),
             );
         }
-        *active.to_client.buffer(&mut self.buffers) = out;
+        active.to_client.restore(out);
         self.push_client(active, &[]);
     }
 
     /// The upstream's final head: to the client, then its body.
     fn forward_head(&mut self, active: &mut Active) {
         let persistent = self.may_persist(active);
-        let mut out = std::mem::take(active.to_client.buffer(&mut self.buffers));
+        let mut out = active.to_client.lend(&mut self.buffers);
         let before = out.len();
         let head = {
             let facts = self.facts(active.client);
@@ -380,7 +384,7 @@ impl Worker {
             )
         };
         active.exchange.record.head_bytes_sent += (out.len() - before) as u64;
-        *active.to_client.buffer(&mut self.buffers) = out;
+        active.to_client.restore(out);
         active.persistent = head.keep;
         let asked = kp_proxy::directives(&active.exchange, self.program).buffering;
         active.exchange.machine.buffering =
@@ -397,23 +401,15 @@ impl Worker {
         // A body that the client must not get (HEAD sent on as GET, a 304 out of an error page) is not waited for.
         if matches!(framing, Framing::None | Framing::Length(0)) || head.framing == Framing::None {
             self.no_body(active, framing);
-            return;
         }
-        let empty = active
-            .upstream
-            .and_then(|key| self.upstreams.peek(key))
-            .is_none_or(|upstream| upstream.input.is_empty());
-        if empty {
-            // The head goes out at once, before any body byte.
-            self.push_client(active, &[]);
-        }
+        // Otherwise the head leaves at the end of this turn, with what is there of the body.
     }
 
     /// A response that is complete with its head.
     fn no_body(&mut self, active: &mut Active, framing: Framing) {
         let empty = matches!(framing, Framing::None | Framing::Length(0));
         if let Some(upstream) = active.upstream.and_then(|key| self.upstreams.at(key))
-            && !(empty && upstream.input.is_empty())
+            && !(empty && upstream.input.is_empty() && !active.response.ahead)
         {
             upstream.transport.ending = true;
         }
@@ -422,7 +418,7 @@ impl Worker {
     }
 
     fn open_tunnel(&mut self, active: &mut Active) {
-        let mut out = std::mem::take(active.to_client.buffer(&mut self.buffers));
+        let mut out = active.to_client.lend(&mut self.buffers);
         let before = out.len();
         {
             let facts = self.facts(active.client);
@@ -435,7 +431,7 @@ impl Worker {
             );
         }
         active.exchange.record.head_bytes_sent += (out.len() - before) as u64;
-        *active.to_client.buffer(&mut self.buffers) = out;
+        active.to_client.restore(out);
         active.persistent = false;
         active.response.stage = ResponseStage::Tunnel(Tunnel::default());
         active.request.stage = RequestStage::Done;
@@ -448,7 +444,7 @@ impl Worker {
     /// A local answer: head and body at once.
     fn respond(&mut self, active: &mut Active, answer: &Answer) {
         let keep = self.may_persist(active) && keeps(active);
-        let mut out = std::mem::take(active.to_client.buffer(&mut self.buffers));
+        let mut out = active.to_client.lend(&mut self.buffers);
         let sent = {
             let facts = self.facts(active.client);
             kp_proxy::answer(
@@ -460,13 +456,13 @@ impl Worker {
                 keep,
             )
         };
-        *active.to_client.buffer(&mut self.buffers) = out;
+        active.to_client.restore(out);
         self.answered(active, sent);
     }
 
     fn respond_failure(&mut self, active: &mut Active, failure: &Failure) {
         let keep = self.may_persist(active);
-        let mut out = std::mem::take(active.to_client.buffer(&mut self.buffers));
+        let mut out = active.to_client.lend(&mut self.buffers);
         let sent = {
             let facts = self.facts(active.client);
             kp_proxy::failure_answer(
@@ -478,7 +474,7 @@ impl Worker {
                 keep,
             )
         };
-        *active.to_client.buffer(&mut self.buffers) = out;
+        active.to_client.restore(out);
         self.answered(active, sent);
     }
 
@@ -790,7 +786,7 @@ impl Worker {
 }
 
 /// What telling the machine led to.
-enum Told {
+pub(crate) enum Told {
     Again(Option<Input>),
     Hangup,
 }

@@ -78,7 +78,7 @@ impl Worker {
     /// Sends the head for an opened file and begins with its bytes.
     pub(crate) fn begin_file(&mut self, active: &mut Active, facts: &FileFacts) {
         let keep = self.may_persist(active);
-        let mut out = std::mem::take(active.to_client.buffer(&mut self.buffers));
+        let mut out = active.to_client.lend(&mut self.buffers);
         let before = out.len();
         let about = kp_proxy::File {
             size: facts.length,
@@ -96,7 +96,7 @@ impl Worker {
             )
         };
         let head_bytes = out.len() - before;
-        *active.to_client.buffer(&mut self.buffers) = out;
+        active.to_client.restore(out);
         let file = active.file.take();
         match reply {
             FileReply::Done(sent) => self.answered(active, sent),

@@ -20,6 +20,7 @@ mod own;
 mod panic_note;
 mod reactor;
 mod relay;
+mod response_head;
 mod slots;
 mod spill;
 mod spool;

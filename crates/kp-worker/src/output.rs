@@ -35,6 +35,17 @@ impl Output {
         &mut self.data
     }
 
+    /// Lends the memory of what is pending to somebody who appends to it and then calls [`Output::restore`].
+    pub(crate) fn lend(&mut self, pool: &mut Buffers) -> Vec<u8> {
+        pool.fill(&mut self.data);
+        std::mem::take(&mut self.data)
+    }
+
+    /// Takes lent memory back.
+    pub(crate) fn restore(&mut self, data: Vec<u8>) {
+        self.data = data;
+    }
+
     /// Forgets what is pending and gives the memory back.
     pub(crate) fn clear(&mut self, pool: &mut Buffers) {
         self.sent = 0;

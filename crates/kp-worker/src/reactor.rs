@@ -13,7 +13,7 @@ use crate::jobs::Jobs;
 use crate::listeners::Listening;
 use crate::logs::Logs;
 use crate::own::Own;
-use crate::relay::RESPONSE_HEAD_MAX;
+use crate::response_head::RESPONSE_HEAD_MAX;
 use crate::slots::Slots;
 use crate::token::{self, Key, Kind};
 use crate::transport::Transport;

@@ -21,10 +21,6 @@ const REQUEST_ROOM: usize = 64 * 1024;
 /// Request bytes that are read and not yet sent. What the upstream does not take is kept until it does, so this bounds
 /// the memory of a stalled upload.
 const REQUEST_READ_MAX: usize = 96 * 1024;
-/// First read of a response head: most heads with a small body fit.
-const HEAD_READ: usize = 8 * 1024;
-/// Largest response head (`upstream sent too big header`).
-pub(crate) const RESPONSE_HEAD_MAX: usize = 64 * 1024;
 
 /// A run of body bytes found in one read.
 #[derive(Debug, Default)]
@@ -348,102 +344,6 @@ impl Worker {
         }
     }
 
-    fn read_response_head(&mut self, active: &mut Active) -> Turn {
-        let Some(upstream) = active.upstream.and_then(|key| self.upstreams.at(key)) else {
-            return Turn::Nothing;
-        };
-        // What followed an interim head may already hold the next one.
-        if !upstream.input.is_empty() && active.response.any_byte {
-            match self.parse_response_head(active) {
-                Turn::Nothing => {}
-                found => return found,
-            }
-        }
-        let Some(upstream) = active.upstream.and_then(|key| self.upstreams.at(key)) else {
-            return Turn::Nothing;
-        };
-        self.buffers.fill(&mut upstream.input);
-        let room = (upstream.input.capacity() - upstream.input.len()).max(HEAD_READ);
-        match upstream.transport.receive(&mut upstream.input, room) {
-            Received::Bytes(count) => {
-                self.counters.add(Counter::UpstreamBytesIn, count as u64);
-                if let Some(attempt) = active.exchange.attempts.last_mut() {
-                    attempt.bytes_received += count as u64;
-                }
-                active.response.any_byte = true;
-                active.deadlines.upstream_read = NEVER;
-                match self.parse_response_head(active) {
-                    Turn::Nothing => Turn::Moved,
-                    found => found,
-                }
-            }
-            Received::Nothing => {
-                if upstream.input.is_empty() {
-                    self.buffers.give(&mut upstream.input);
-                }
-                Turn::Nothing
-            }
-            Received::End => Turn::Input(Input::UpstreamFailed(self.head_missing(active, None))),
-            Received::Broken(errno) => Turn::Input(Input::UpstreamFailed(
-                self.head_missing(active, Some(errno)),
-            )),
-        }
-    }
-
-    /// Why there is no response head although the connection is over.
-    fn head_missing(&mut self, active: &Active, errno: Option<i32>) -> Failure {
-        if active.exchange.machine.reused && !active.response.any_byte {
-            return Failure::new(Phase::AwaitHead, Cause::StaleConnection);
-        }
-        match (active.response.write_broken, errno) {
-            (Some(errno), _) if !active.response.any_byte => {
-                Failure::new(Phase::SendRequest, Cause::SendFailed(errno))
-            }
-            (_, Some(errno)) => Failure::new(Phase::AwaitHead, Cause::UpstreamReset(errno)),
-            _ => Failure::new(Phase::AwaitHead, Cause::UpstreamClosed),
-        }
-    }
-
-    fn parse_response_head(&mut self, active: &mut Active) -> Turn {
-        let Some(upstream) = active.upstream.and_then(|key| self.upstreams.at(key)) else {
-            return Turn::Nothing;
-        };
-        let head = active.exchange.response.upstream.get_or_insert_default();
-        let method = active
-            .exchange
-            .machine
-            .sent_method
-            .unwrap_or(active.exchange.request.head.method);
-        let server = &self.config.http.servers[active.exchange.server.index()];
-        let limits = &self.response_limits[usize::from(server.early.accept_bare_lf)];
-        match active
-            .reader
-            .response(&mut upstream.input, head, method, limits)
-        {
-            Ok(true) => {
-                if upstream.input.is_empty() {
-                    self.buffers.give(&mut upstream.input);
-                }
-                Turn::Input(Input::ResponseHead)
-            }
-            Ok(false) => Turn::Nothing,
-            Err(error) => {
-                let failure = Failure::response_head(&error);
-                active.exchange.record.detail = Some(
-                    if failure.cause == Cause::UpstreamHeadTooLarge {
-                        format!(
-                            "the head is larger than {RESPONSE_HEAD_MAX} bytes, see proxy_buffer_size"
-                        )
-                    } else {
-                        error.to_string()
-                    },
-                );
-                active.exchange.response.upstream = None;
-                Turn::Input(Input::UpstreamFailed(failure))
-            }
-        }
-    }
-
     /// How many unsent response bytes may wait for the client.
     fn read_ahead(&self, active: &Active) -> usize {
         let proxy = &self.location(active.exchange.location).proxy;
@@ -542,7 +442,7 @@ impl Worker {
     }
 
     /// Frames the bytes for the client and sends them.
-    fn use_response(&mut self, active: &mut Active, input: &[u8]) -> Turn {
+    pub(crate) fn use_response(&mut self, active: &mut Active, input: &[u8]) -> Turn {
         let mut rest = input;
         loop {
             let found = match pieces(&mut active.response.decoder, rest) {

@@ -428,3 +428,43 @@ fn a_refused_head_still_tells_the_log_what_was_answered() {
         (203, Version::Http10, b"HTTP/1.0 203 Hm".as_slice())
     );
 }
+
+/// Bytes that stay where they are: the same heads and the same refusals, at every split.
+#[test]
+fn a_head_copied_out_is_the_head_taken_out() {
+    for bytes in [
+        "HTTP/1.1 200 OK\r\nServer: x\r\nContent-Length: 4\r\n\r\nbody",
+        "HTTP/1.1 103 Early\r\nLink: </a>\r\n\r\nHTTP/1.1 204 No\r\n\r\n",
+        "HTTP/1.0 203 Hm\r\nBogus\r\n\r\nbody",
+        "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 1\r\n\r\nb",
+    ] {
+        let limits = HeadLimits::default();
+        let mut taken = ResponseHead::default();
+        let mut input = bytes.as_bytes().to_vec();
+        let whole = HeadReader::default().response(&mut input, &mut taken, Method::Get, &limits);
+        for split in 0..bytes.len() {
+            let mut reader = HeadReader::default();
+            let mut head = ResponseHead::default();
+            let mut read = |part: &[u8], head: &mut ResponseHead| {
+                reader.response_in(part, head, Method::Get, &limits)
+            };
+            let first = bytes.as_bytes().split_at(split).0;
+            let result = match read(first, &mut head) {
+                Ok(None) => read(bytes.as_bytes(), &mut head),
+                result => result,
+            };
+            match (&whole, result) {
+                (Ok(true), Ok(Some(length))) => {
+                    assert_eq!(length, bytes.len() - input.len());
+                    assert_eq!(head.bytes, taken.bytes);
+                }
+                (Err(whole), Err(error)) => assert_eq!(error.cause(), whole.cause()),
+                (_, result) => panic!("{bytes:?} split at {split}: {result:?}"),
+            }
+            assert_eq!(
+                (head.status_line(), &head.fields, head.framing),
+                (taken.status_line(), &taken.fields, taken.framing)
+            );
+        }
+    }
+}
