@@ -540,3 +540,6 @@ impl Exchange {
 fn elapsed(started_ms: u64, context: &Context<'_>) -> u32 {
     u32::try_from(context.now.mono_ms.saturating_sub(started_ms)).unwrap_or(u32::MAX)
 }
+
+#[cfg(test)]
+mod tests;
