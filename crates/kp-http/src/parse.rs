@@ -102,21 +102,26 @@ impl HeadReader {
             }
             Ok(None) => Ok(false),
             Err(error) => {
-                let line = if let First::Request(line) = self.first {
-                    line
-                } else {
-                    RequestLine::default()
-                };
-                *self = Self::default();
-                head.clear();
-                std::mem::swap(input, &mut head.bytes);
-                head.line = line;
-                head.method = line.method;
-                head.version = line.version;
-                head.line.line_len = first_line_len(&head.bytes, limits);
+                self.give_up(input, head, limits);
                 Err(error)
             }
         }
+    }
+
+    /// Stops waiting for the rest of a request head: `head` gets the bytes received, as far as they concern a log line.
+    pub fn give_up(&mut self, input: &mut Vec<u8>, head: &mut RequestHead, limits: &HeadLimits) {
+        let line = if let First::Request(line) = self.first {
+            line
+        } else {
+            RequestLine::default()
+        };
+        *self = Self::default();
+        head.clear();
+        std::mem::swap(input, &mut head.bytes);
+        head.line = line;
+        head.method = line.method;
+        head.version = line.version;
+        head.line.line_len = first_line_len(&head.bytes, limits);
     }
 
     /// Looks for a response head at the start of `input`, as [`HeadReader::request`] does. `asked` is the method of

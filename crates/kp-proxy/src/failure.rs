@@ -81,6 +81,8 @@ pub enum Cause {
     ClientSendTimeout,
     /// The client went away.
     ClientGone,
+    /// The client went away in the middle of its request.
+    ClientCut,
     /// The request already went through this group of processes.
     Loop,
     /// No peer of the group may be used.
@@ -171,7 +173,8 @@ impl Failure {
             | Cause::ClientHeadTimeout
             | Cause::ClientBodyTimeout
             | Cause::ClientSendTimeout
-            | Cause::ClientGone => Side::Client,
+            | Cause::ClientGone
+            | Cause::ClientCut => Side::Client,
             Cause::NoLivePeer
             | Cause::ConnectFailed(_)
             | Cause::ConnectTimeout
@@ -202,7 +205,8 @@ impl Failure {
     /// The status the client gets, or the log alone where nothing can be sent any more; 0: the status already sent stays.
     pub fn status(&self) -> u16 {
         match self.cause {
-            Cause::BadRequest | Cause::BadBody => 400,
+            // As in nginx: what the client broke off itself is its bad request, not 499.
+            Cause::BadRequest | Cause::BadBody | Cause::ClientCut => 400,
             Cause::ConnectMethod => 405,
             Cause::ClientHeadTimeout | Cause::ClientBodyTimeout => 408,
             Cause::BodyTooLarge(_) => 413,
@@ -263,6 +267,7 @@ impl Failure {
             | Cause::ClientBodyTimeout
             | Cause::ClientSendTimeout
             | Cause::ClientGone
+            | Cause::ClientCut
             | Cause::Loop
             | Cause::BodyTruncated
             | Cause::BodyReset(_)
@@ -326,7 +331,7 @@ impl Failure {
             | Cause::BodyInvalid
             | Cause::TunnelTimeout
             | Cause::Shutdown => After::Abort,
-            Cause::ClientGone => After::Gone,
+            Cause::ClientGone | Cause::ClientCut => After::Gone,
         }
     }
 
@@ -345,6 +350,7 @@ impl Failure {
             Cause::ClientBodyTimeout => "client_body_timeout",
             Cause::ClientSendTimeout => "client_send_timeout",
             Cause::ClientGone => "client_gone",
+            Cause::ClientCut => "client_cut",
             Cause::Loop => "loop",
             Cause::NoLivePeer => "no_live_upstreams",
             Cause::ConnectFailed(_) => "connect_failed",
@@ -385,6 +391,7 @@ impl Failure {
             | Cause::ClientBodyTimeout
             | Cause::ClientSendTimeout
             | Cause::ClientGone
+            | Cause::ClientCut
             | Cause::TunnelTimeout
             | Cause::StaleConnection
             | Cause::UpstreamStatus(_) => Level::Info,
@@ -527,6 +534,7 @@ impl Failure {
                 }
                 _ => "client prematurely closed connection",
             },
+            Cause::ClientCut => "client prematurely closed connection",
             Cause::Loop => "request came back to this proxy",
             Cause::NoLivePeer => "no live upstreams",
             Cause::ConnectFailed(_) => "connect() failed",
@@ -609,7 +617,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     /// One of each, with the phase it usually comes in.
-    const ALL: [(Phase, Cause); 36] = [
+    const ALL: [(Phase, Cause); 37] = [
         (Phase::RequestHead, Cause::BadRequest),
         (Phase::RequestLine, Cause::BadVersion),
         (Phase::RequestHead, Cause::UnknownCoding),
@@ -622,6 +630,7 @@ mod tests {
         (Phase::RequestBody, Cause::ClientBodyTimeout),
         (Phase::SendResponse, Cause::ClientSendTimeout),
         (Phase::AwaitHead, Cause::ClientGone),
+        (Phase::RequestBody, Cause::ClientCut),
         (Phase::Route, Cause::Loop),
         (Phase::Connect, Cause::NoLivePeer),
         (Phase::Connect, Cause::ConnectFailed(111)),
@@ -689,6 +698,7 @@ mod tests {
                 After::Close,
             ),
             (ClientGone, 499, None, Outcome::NotCounted, After::Gone),
+            (ClientCut, 400, None, Outcome::NotCounted, After::Gone),
             (
                 ClientSendTimeout,
                 0,

@@ -18,6 +18,10 @@ pub enum Input {
     ClientFailed(Failure),
     /// The client's connection ended before the answer did.
     ClientGone,
+    /// The client's connection ended before its request did.
+    ClientCut,
+    /// The body that no handler wanted is malformed or too large. The answer was not begun.
+    BodyRefused(Failure),
     /// A connection to the picked peer stands.
     Connected {
         /// It was idle in the pool before.

@@ -55,7 +55,9 @@ impl Exchange {
                 Input::UpstreamFailed(failure) | Input::ClientFailed(failure),
             ) => self.truncate(failure, context),
             (_, Input::ClientFailed(failure)) => self.client_failed(failure, program, context),
-            (_, Input::ClientGone) => self.client_gone(context),
+            (_, Input::ClientGone) => self.client_gone(Cause::ClientGone, context),
+            (_, Input::ClientCut) => self.client_gone(Cause::ClientCut, context),
+            (Phase::Answer, Input::BodyRefused(failure)) => self.fail(failure, program, context),
             (phase, input) => {
                 debug_assert!(false, "{input:?} in {phase:?}");
                 self.truncate(
@@ -126,6 +128,9 @@ impl Exchange {
         {
             self.server = listener.default_server;
             self.location = context.config.http.servers[self.server.index()].root;
+        }
+        if failure.cause == Cause::ClientCut {
+            return self.client_gone(failure.cause, context);
         }
         self.fail(failure, program, context)
     }
@@ -517,8 +522,13 @@ impl Exchange {
         self.end_silently(failure, 408, context)
     }
 
-    fn client_gone(&mut self, context: &Context<'_>) -> Action {
-        let failure = Failure::new(failure::Phase::SendResponse, Cause::ClientGone);
+    fn client_gone(&mut self, cause: Cause, context: &Context<'_>) -> Action {
+        let phase = match cause {
+            Cause::ClientCut if self.machine.phase == Phase::New => failure::Phase::RequestHead,
+            Cause::ClientCut => failure::Phase::RequestBody,
+            _ => failure::Phase::SendResponse,
+        };
+        let failure = Failure::new(phase, cause);
         self.end_silently(failure, failure.status(), context)
     }
 

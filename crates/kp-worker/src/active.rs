@@ -60,6 +60,15 @@ impl Deadlines {
         discard: NEVER,
         rate: NEVER,
     };
+
+    /// The first of them that ends something.
+    pub(crate) fn nearest_ms(&self) -> u64 {
+        self.client_read
+            .min(self.client_write)
+            .min(self.upstream_read)
+            .min(self.upstream_write)
+            .min(self.discard)
+    }
 }
 
 /// What becomes of the request body.

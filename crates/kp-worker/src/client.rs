@@ -104,11 +104,11 @@ impl Worker {
                     fresh = true;
                 }
                 Received::Nothing => break self.await_head(key),
-                Received::End | Received::Broken(_) => {
-                    if client.active.is_some() {
-                        self.log_client(key, "client prematurely closed connection while reading client request headers");
-                    }
+                Received::End | Received::Broken(_) if client.input.is_empty() => {
                     return self.close_client(key);
+                }
+                Received::End | Received::Broken(_) => {
+                    return self.give_up_head(key, Cause::ClientCut);
                 }
             }
         }
@@ -384,14 +384,25 @@ impl Worker {
 
     /// Half a head: 408. (Not a byte gets no answer, since a browser may have opened the connection in advance.)
     fn head_timeout(&mut self, key: Key) {
-        let active = self.clients.peek(key).and_then(|client| client.active);
-        match active.and_then(|active| self.exchanges.lend(active)) {
-            Some(active) => self.start(
-                active,
-                Input::HeadFailed(Failure::new(Phase::RequestHead, Cause::ClientHeadTimeout)),
-            ),
-            None => self.close_client(key),
-        }
+        self.give_up_head(key, Cause::ClientHeadTimeout);
+    }
+
+    /// The rest of a head does not come. As in nginx, what there was of it is a request of the access log.
+    fn give_up_head(&mut self, key: Key, cause: Cause) {
+        let Some(client) = self.clients.at(key) else {
+            return;
+        };
+        let limits = &self.listeners[usize::from(client.listener)].limits;
+        let Some(mut active) = client.active.and_then(|active| self.exchanges.lend(active)) else {
+            return self.close_client(key);
+        };
+        let head = &mut active.exchange.request.head;
+        active.exchange.record.request_length = client.input.len() as u64;
+        active.reader.give_up(&mut client.input, head, limits);
+        self.start(
+            active,
+            Input::HeadFailed(Failure::new(Phase::RequestHead, cause)),
+        );
     }
 
     /// Ends a client connection at once.

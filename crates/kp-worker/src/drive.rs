@@ -151,7 +151,7 @@ impl Worker {
 
     /// The client ended its connection although its answer is not there yet. nginx takes a half-closed client for gone,
     /// and so does kp; `proxy_ignore_client_abort` lets the upstream finish.
-    fn client_gone(&mut self, active: &Active) -> Option<Input> {
+    fn client_gone(&mut self, active: &mut Active) -> Option<Input> {
         let client = self.clients.peek(active.client)?;
         if !client.transport.ending
             || active.upstream.is_none()
@@ -168,10 +168,16 @@ impl Worker {
             .proxy
             .ignore_client_abort
             && !refused;
-        if body_pending || ignore {
+        if body_pending && !client.transport.errored || ignore {
             None
         } else {
-            Some(Input::ClientGone)
+            // Whether it left after its request or in the middle of it shows in the log.
+            self.sift_body(active);
+            Some(if active.request.whole {
+                Input::ClientGone
+            } else {
+                Input::ClientCut
+            })
         }
     }
 
@@ -212,6 +218,10 @@ impl Worker {
             self.leave_upstream(active);
         }
         match action {
+            // The body of a request that was refused because of it cannot be had any more; its error page does without.
+            Action::Collect if Self::body_is_lost(active) => {
+                return Told::Again(Some(Input::Collected));
+            }
             Action::Collect => {
                 active.request.stage = RequestStage::Collecting;
                 self.send_continue(active);
@@ -226,8 +236,17 @@ impl Worker {
             Action::ForwardHead => self.forward_head(active),
             Action::Tunnel => self.open_tunnel(active),
             Action::OpenFile(query) => return Told::Again(self.open_file(active, query)),
-            Action::SendFile(file) => self.begin_file(active, &file),
-            Action::Respond(answer) => self.respond(active, &answer),
+            Action::SendFile(file) => match self.sift_body(active) {
+                Some(failure) => return Told::Again(Some(Input::BodyRefused(failure))),
+                None => self.begin_file(active, &file),
+            },
+            Action::Respond(answer) => match self.sift_body(active) {
+                // As nginx: an answer that is an error already stays the one it is.
+                Some(failure) if answer.status < 300 => {
+                    return Told::Again(Some(Input::BodyRefused(failure)));
+                }
+                _ => self.respond(active, &answer),
+            },
             Action::RespondFailure(failure) => self.respond_failure(active, &failure),
             Action::Truncate => self.truncate(active),
             Action::Close => return Told::Hangup,
@@ -294,7 +313,7 @@ impl Worker {
             active.request.set_body = Some(body);
             return BodyPlan::Length(length);
         }
-        if !proxy.pass_request_body {
+        if !proxy.pass_request_body || Self::body_is_lost(active) {
             return BodyPlan::None;
         }
         match &active.request.collected {
@@ -328,7 +347,7 @@ impl Worker {
         }
         active.request.stage = match &active.request.collected {
             _ if set.is_some() || plan == BodyPlan::None => {
-                if active.request.whole {
+                if active.request.whole || Self::body_is_lost(active) {
                     RequestStage::Done
                 } else {
                     self.send_continue(active);
@@ -486,22 +505,6 @@ impl Worker {
         self.discard_body(active);
     }
 
-    /// Nobody wants the rest of the request body any more.
-    pub(crate) fn discard_body(&mut self, active: &mut Active) {
-        if active.request.whole {
-            active.request.stage = RequestStage::Done;
-            return;
-        }
-        if !active.persistent {
-            // What still comes is read without looking at it once the answer is out.
-            active.request.stage = RequestStage::Done;
-            return;
-        }
-        active.request.stage = RequestStage::Discarding;
-        let location = self.location(active.exchange.location);
-        active.deadlines.discard = self.clock.mono_ms + location.lingering_time.as_millis() as u64;
-    }
-
     /// What came before the break is still delivered, unless it is the client that does not take it.
     fn truncate(&mut self, active: &mut Active) {
         let failure = active.exchange.machine.failure;
@@ -521,8 +524,11 @@ impl Worker {
             let facts = self.facts(active.client);
             kp_proxy::may_stay(&active.exchange, &self.context(&facts))
         };
-        // A client that waits for a 100 that does not come may or may not send its body: no byte could be told apart.
-        if !stays || active.request.owes_continue && !active.request.whole {
+        // Who still waits for a 100 may never send its body: the bytes that follow could be either.
+        if !stays
+            || Self::body_is_lost(active)
+            || active.request.owes_continue && !active.request.whole
+        {
             return false;
         }
         let Some(client) = self.clients.peek(active.client) else {
@@ -723,17 +729,39 @@ impl Worker {
         }
     }
 
+    /// What is here already is not late, however long the loop took to look at it: its deadline starts anew.
+    fn excuse(&self, active: &mut Active) {
+        if matches!(active.response.stage, ResponseStage::Tunnel(_)) {
+            return;
+        }
+        if let Some(client) = self.clients.peek(active.client) {
+            if client.transport.readable {
+                active.deadlines.client_read = NEVER;
+            }
+            if client.transport.writable {
+                active.deadlines.client_write = NEVER;
+            }
+        }
+        if let Some(upstream) = active.upstream.and_then(|key| self.upstreams.peek(key)) {
+            let connecting = upstream.phase == UpstreamPhase::Connecting;
+            if upstream.transport.readable || connecting && upstream.transport.writable {
+                active.deadlines.upstream_read = NEVER;
+            }
+            if upstream.transport.writable {
+                active.deadlines.upstream_write = NEVER;
+            }
+        }
+    }
+
     /// The failure of a deadline that passed.
     fn overdue(&mut self, active: &mut Active) -> Option<Input> {
         let now_ms = self.clock.mono_ms;
+        if now_ms < active.deadlines.nearest_ms() {
+            return None;
+        }
+        self.excuse(active);
         let deadlines = active.deadlines;
-        let nearest = deadlines
-            .client_read
-            .min(deadlines.client_write)
-            .min(deadlines.upstream_read)
-            .min(deadlines.upstream_write)
-            .min(deadlines.discard);
-        if now_ms < nearest {
+        if now_ms < deadlines.nearest_ms() {
             return None;
         }
         active.deadlines = Deadlines::NONE;
@@ -756,6 +784,7 @@ impl Worker {
                 active.request.stage = RequestStage::Done;
                 return None;
             }
+            active.request.stage = RequestStage::Done;
             return Some(Input::ClientFailed(Failure::new(
                 Phase::RequestBody,
                 Cause::ClientBodyTimeout,

@@ -7,6 +7,7 @@ mod active;
 mod buffers;
 mod client;
 mod clock;
+mod discard;
 mod drain;
 mod drive;
 pub mod error_log;

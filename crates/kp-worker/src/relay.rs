@@ -37,10 +37,25 @@ impl Pieces {
     pub(crate) fn ranges(&self) -> &[Range<usize>] {
         &self.ranges[..self.count]
     }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    pub(crate) fn consumed(&self) -> usize {
+        self.consumed
+    }
+
+    pub(crate) fn is_last(&self) -> bool {
+        self.done
+    }
 }
 
 /// Takes as much of `input` apart as fits one write.
-fn pieces(decoder: &mut kp_http::BodyDecoder, input: &[u8]) -> Result<Pieces, kp_http::BodyError> {
+pub(crate) fn pieces(
+    decoder: &mut kp_http::BodyDecoder,
+    input: &[u8],
+) -> Result<Pieces, kp_http::BodyError> {
     let mut found = Pieces::default();
     while found.count < PIECES_MAX && found.consumed < input.len() && !found.done {
         let piece = decoder.decode(input.get(found.consumed..).unwrap_or_default())?;
@@ -179,7 +194,7 @@ impl Worker {
             return Turn::Moved;
         }
         // A close-delimited request body does not exist (RFC 9112 §6.3 rule 6), so this is always a broken request.
-        Turn::Input(Input::ClientGone)
+        Turn::Input(Input::ClientCut)
     }
 
     fn use_body(&mut self, active: &mut Active, input: &[u8]) -> Turn {
@@ -220,6 +235,7 @@ impl Worker {
             return Turn::Moved;
         }
         active.exchange.record.detail = Some(error.reason().to_owned());
+        active.request.stage = RequestStage::Done;
         Turn::Input(Input::ClientFailed(Failure::new(
             Phase::RequestBody,
             Cause::BadBody,
@@ -232,6 +248,7 @@ impl Worker {
             active.request.stage = RequestStage::Done;
             return Turn::Moved;
         }
+        active.request.stage = RequestStage::Done;
         Turn::Input(Input::ClientFailed(Failure::new(
             Phase::RequestBody,
             Cause::BodyTooLarge(None),
@@ -239,7 +256,7 @@ impl Worker {
     }
 
     /// The body is whole; `rest` is the beginning of the next request.
-    fn body_done(&mut self, active: &mut Active, rest: &[u8]) -> Turn {
+    pub(crate) fn body_done(&mut self, active: &mut Active, rest: &[u8]) -> Turn {
         active.request.whole = true;
         if !rest.is_empty()
             && let Some(client) = self.clients.at(active.client)

@@ -19,7 +19,7 @@ pub(crate) fn counter_of(failure: &Failure) -> Option<Counter> {
         Cause::ClientHeadTimeout => Counter::TimeoutsClientHeader,
         Cause::ClientBodyTimeout => Counter::TimeoutsClientBody,
         Cause::ClientSendTimeout => Counter::TimeoutsClientSend,
-        Cause::ClientGone => Counter::ClientAborts,
+        Cause::ClientGone | Cause::ClientCut => Counter::ClientAborts,
         Cause::NoLivePeer => Counter::UpstreamNoLivePeers,
         Cause::ConnectFailed(_) => Counter::UpstreamConnectFailures,
         Cause::ConnectTimeout => Counter::TimeoutsUpstreamConnect,

@@ -518,3 +518,95 @@ fn tries_and_their_time_are_capped() {
         "the time for another try had passed"
     );
 }
+
+/// What lies in the socket behind a response that filled a read to the last byte gives no further event: it must not
+/// become the next response on the pooled connection.
+#[test]
+fn f07_bytes_after_a_response_that_fills_a_read_reach_nobody() {
+    for size in [4096_usize, 8192, 16384, 32768, 65536] {
+        let origin = Origin::start(move |conversation| {
+            if conversation.index > 0 {
+                return conversation.answer_all(|_| response(200, b"own"));
+            }
+            conversation.request()?;
+            let head =
+                |length: usize| format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n");
+            let body = vec![b'x'; size - head(size).len()];
+            let whole = [head(body.len()).as_bytes(), &body].concat();
+            let body = vec![b'x'; body.len() + size - whole.len()];
+            let whole = [head(body.len()).as_bytes(), &body].concat();
+            conversation.send_bytes([whole, response(200, b"evil")].concat())?;
+            conversation.note();
+            conversation.read_to_end();
+            Ok(())
+        });
+        let kp = Kp::base(&origin);
+        assert_eq!(kp.get("/").status(), 200);
+        for _ in 0..3 {
+            assert_eq!(kp.get("/").text(), "own", "a response of {size} bytes");
+        }
+    }
+}
+
+/// A body that no handler wants is still part of the request: what came of it with the head is checked, and where its
+/// end cannot be found the answer says that the connection ends.
+#[test]
+fn f09_an_unwanted_body_is_checked() {
+    let origin = Origin::ok();
+    let kp = Setup::base(&origin)
+        .server("location /no { return 403; }")
+        .server("location /text { return 200 text; }")
+        .start();
+    for (path, expected) in [("/no", 403), ("/text", 400)] {
+        for body in ["zz\r\n", "1\r\nZ\r\n+1\r\n", "1\nZ\r\n0\r\n\r\n"] {
+            let mut client = kp.client();
+            client.send(format!(
+                "POST {path} HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n{body}GET /smuggled HTTP/1.1\r\nHost: t\r\n\r\n"
+            ));
+            let answer = client.response();
+            assert_eq!(answer.status(), expected, "{path} {body:?}");
+            assert_eq!(answer.field("connection"), Some("close"), "{path} {body:?}");
+            assert!(client.closes_within(SECOND * 2));
+        }
+        let mut client = kp.client();
+        client.send(format!(
+            "POST {path} HTTP/1.1\r\nHost: t\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\n"
+        ));
+        assert_eq!(
+            client.response().field("connection"),
+            Some("close"),
+            "whoever waits for a 100 is told that there will be none"
+        );
+        assert!(client.closes_within(SECOND * 2));
+    }
+    assert_eq!(origin.raw_text(), "");
+}
+
+/// The error page of a request whose body broke is asked for without that body.
+#[test]
+fn the_error_page_of_a_broken_body_has_none() {
+    let origin = Origin::ok();
+    let kp = Setup::base(&origin)
+        .server("error_page 400 413 /page; client_max_body_size 10;")
+        .start();
+    for body in [
+        "zz\r\n",
+        "1\r\nZ\r\nzz\r\n",
+        "1e\r\n012345678901234567890123456789\r\n0\r\n\r\n",
+    ] {
+        let mut client = kp.client();
+        client.send(format!(
+            "POST / HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n{body}"
+        ));
+        let answer = client.response();
+        assert!(
+            matches!(answer.status(), 400 | 413),
+            "{body:?}: {}",
+            answer.status()
+        );
+        assert_eq!(answer.text(), "ok");
+        assert!(client.closes_within(SECOND * 2));
+        assert_eq!(origin.last().target(), "/page");
+        assert!(origin.last().body.is_empty());
+    }
+}

@@ -227,3 +227,35 @@ fn variables_of_a_request_and_its_response() {
         "{line}"
     );
 }
+
+/// One line for each request that was begun, also where the client broke it off; none for a connection that sent nothing.
+#[test]
+fn every_request_that_was_begun_has_its_line() {
+    let origin = Origin::ok();
+    let kp = Setup::base(&origin)
+        .http("log_format s '$status [$request] $request_length'; access_log s.log s;")
+        .start();
+    let cut = |bytes: &str| {
+        let mut client = kp.client();
+        client.send(bytes);
+        client.half_close();
+        client.read_to_end(SOON);
+    };
+    cut("");
+    cut("GET / HT");
+    cut("GET /half HTTP/1.1\r\nHost: t\r\n");
+    cut("POST /length HTTP/1.1\r\nHost: t\r\nContent-Length: 10\r\n\r\nabc");
+    cut("POST /chunk HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n4\r");
+    cut("GET /kept HTTP/1.1\r\nHost: t\r\n\r\nGET /se");
+    wait::until(SOON, "the lines", || {
+        kp.text("s.log").matches('\n').count() >= 5
+    });
+    wait::pause(Duration::from_millis(100));
+    let log = kp.text("s.log");
+    let lines: Vec<&str> = log.lines().collect();
+    assert_eq!(lines[0], "400 [GET / HT] 8");
+    assert_eq!(lines[1], "400 [GET /half HTTP/1.1] 29");
+    assert!(lines[2].starts_with("400 [POST /length HTTP/1.1]"), "{log}");
+    assert!(lines[3].starts_with("400 [POST /chunk HTTP/1.1]"), "{log}");
+    assert!(lines[4].contains("[GET /kept HTTP/1.1]"), "{log}");
+}
