@@ -126,37 +126,7 @@ impl World {
             pages.to_string(),
         ]
         .concat();
-        let text = format!(
-            "events {{}} http {{
-                upstream g {{ server 127.0.0.1:9000; {peers} }} upstream h {{ server 127.0.0.1:9100; server 127.0.0.1:9101; }}
-                server {{ listen 127.0.0.1:8080; server_name t; {directives}
-                    location / {{ proxy_pass http://g; }}
-                    location /up {{ proxy_pass http://g; proxy_set_header Upgrade $http_upgrade; proxy_set_header Connection upgrade; }}
-                    location /variable {{ proxy_pass http://$arg_to; }}
-                    location /loop {{ proxy_pass http://h; error_page 404 500 502 503 504 /loop; }}
-                    location @fallback {{ proxy_pass http://h; }}
-                    location /static/ {{ root /srv; index a.html /file; }}
-                    location /file {{ root /srv; }}
-                    location /accel/ {{ internal; root /srv; }}
-                    location = /50x.html {{ root /srv; }}
-                    location /return {{ return 404; }}
-                    location /close {{ return 444; }}
-                    location /spin {{ rewrite ^(.*)$ $1x last; }}
-                }}
-            }}"
-        );
-        let directory = tempfile::tempdir().expect("a directory");
-        let path = directory.path().join("kp.conf");
-        std::fs::write(&path, &text).expect("written");
-        let loaded = kp_config::load(&LoadOptions {
-            path,
-            prefix: directory.path().to_owned(),
-            resolve_names: false,
-            ..LoadOptions::default()
-        });
-        let problems = kp_config::render(&loaded.diagnostics, &loaded.sources);
-        let config = loaded.config.unwrap_or_else(|| panic!("{problems}"));
-        let program = Program::compile(&config).expect("compiles");
+        let (config, program) = load(&peers, &directives);
         Self {
             config,
             program,
@@ -188,6 +158,42 @@ impl World {
         };
         self.lists(&name)
     }
+}
+
+/// A server with something of everything, most of it on a group of these peers and under these directives.
+fn load(peers: &str, directives: &str) -> (Config, Program) {
+    let text = format!(
+        "events {{}} http {{
+            upstream g {{ server 127.0.0.1:9000; {peers} }} upstream h {{ server 127.0.0.1:9100; server 127.0.0.1:9101; }}
+            server {{ listen 127.0.0.1:8080; server_name t; {directives}
+                location / {{ proxy_pass http://g; }}
+                location /up {{ proxy_pass http://g; proxy_set_header Upgrade $http_upgrade; proxy_set_header Connection upgrade; }}
+                location /variable {{ proxy_pass http://$arg_to; }}
+                location /loop {{ proxy_pass http://h; error_page 404 500 502 503 504 /loop; }}
+                location @fallback {{ proxy_pass http://h; }}
+                location /static/ {{ root /srv; index a.html /file; }}
+                location /file {{ root /srv; }}
+                location /accel/ {{ internal; root /srv; }}
+                location = /50x.html {{ root /srv; }}
+                location /return {{ return 404; }}
+                location /close {{ return 444; }}
+                location /spin {{ rewrite ^(.*)$ $1x last; }}
+            }}
+        }}"
+    );
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("kp.conf");
+    std::fs::write(&path, &text).expect("written");
+    let loaded = kp_config::load(&LoadOptions {
+        path,
+        prefix: directory.path().to_owned(),
+        resolve_names: false,
+        ..LoadOptions::default()
+    });
+    let problems = kp_config::render(&loaded.diagnostics, &loaded.sources);
+    let config = loaded.config.unwrap_or_else(|| panic!("{problems}"));
+    let program = Program::compile(&config).expect("compiles");
+    (config, program)
 }
 
 struct Still;
