@@ -25,7 +25,7 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-const SEEDS: u64 = 18_000;
+const SEEDS: u64 = 12_000;
 /// Seeds that share a configuration, since loading one takes longer than a life.
 const LIVES: u64 = 60;
 /// Far more inputs than any life needs: 100 interim responses in each of a few attempts.

@@ -12,6 +12,7 @@
 )]
 
 mod balancing;
+mod chaos;
 mod config_cases;
 mod deadlines;
 mod draining;
