@@ -180,11 +180,10 @@ fn visit(kp: &Kp, random: &mut Random, name: &str, served: &AtomicUsize) {
             2 => {
                 client.send(&bytes);
                 client.read_some(MILLI * 20);
-                return if random.below(2) == 0 {
-                    client.reset()
-                } else {
-                    drop(client)
-                };
+                if random.below(2) == 0 {
+                    client.reset();
+                }
+                return;
             }
             _ => client.send(&bytes),
         }
