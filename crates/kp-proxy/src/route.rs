@@ -76,6 +76,31 @@ pub fn begin(
     }
 }
 
+/// The beginning of a request whose head was refused: nothing of the one before it is left, it belongs to the default
+/// server of its listener, and `$uri` and `$args` tell of the request line as far as that was understood.
+pub(crate) fn begin_refused(exchange: &mut Exchange, context: &Context<'_>) {
+    reset(exchange);
+    let request = &mut exchange.request;
+    request.host.clear();
+    let http = &context.config.http;
+    let Some(listener) = http.listeners.get(exchange.connection.listener.index()) else {
+        return;
+    };
+    exchange.server = listener.default_server;
+    let Some(host) = http.servers.get(exchange.server.index()) else {
+        return;
+    };
+    exchange.location = host.root;
+    request.host.extend_from_slice(host.primary_name.as_bytes());
+    let target = request.head.path_and_query();
+    match normalise(target, host.early.merge_slashes, &mut request.uri) {
+        Ok(args) => request
+            .args
+            .extend_from_slice(target.get(args).unwrap_or_default()),
+        Err(_) => request.uri.clear(),
+    }
+}
+
 fn reset(exchange: &mut Exchange) {
     let request = &mut exchange.request;
     request.uri.clear();

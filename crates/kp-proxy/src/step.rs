@@ -16,6 +16,7 @@
 use crate::failure::{self, Cause};
 use crate::io::{Action, FileError, FileFacts, FileQuery, Input};
 use crate::machine::{BodyState, Phase};
+use crate::route::begin_refused;
 use crate::target::resolve_target;
 use crate::{
     After, Answer, Attempt, Context, ErrorAction, Exchange, Failure, Fault, Program, Routed, begin,
@@ -120,15 +121,7 @@ impl Exchange {
         program: &Program,
         context: &Context<'_>,
     ) -> Action {
-        if let Some(listener) = context
-            .config
-            .http
-            .listeners
-            .get(self.connection.listener.index())
-        {
-            self.server = listener.default_server;
-            self.location = context.config.http.servers[self.server.index()].root;
-        }
+        begin_refused(self, context);
         if failure.cause == Cause::ClientCut {
             return self.client_gone(failure.cause, context);
         }

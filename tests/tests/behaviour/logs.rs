@@ -8,6 +8,53 @@ use kp_tests::{Origin, Port, Setup};
 const JSON: &str = "log_format j escape=json '{\"ua\":\"$http_user_agent\",\"req\":\"$request\",\"st\":$status,\
     \"ut\":\"$upstream_response_time\",\"up\":\"$upstream_addr\",\"us\":\"$upstream_status\"}'; access_log json.log j;";
 
+/// A head that was refused has no variables of the request that was in its place before, on whatever connection.
+#[test]
+fn a_refused_request_tells_nothing_of_another() {
+    let origin = Origin::ok();
+    let kp = Setup::base(&origin)
+        .http(
+            "log_format v '$status [$host] [$uri] [$args] [$proxy_host] [$upstream_addr] [$request_id]'; \
+             access_log v.log v;",
+        )
+        .start();
+    for (n, input) in [
+        "GET /secret?token=1 HTTP/1.1\r\nHost: other.example\r\nConnection: close\r\n\r\n",
+        "BAD\r\n\r\n",
+        "GET /asked?a=b HTTP/1.1\r\nHost: t\r\nBad\0: 1\r\n\r\n",
+    ]
+    .iter()
+    .enumerate()
+    {
+        let mut client = kp.client();
+        client.send(input.as_bytes());
+        client.read_to_end(SOON);
+        wait::until(SOON, "a line of the log", || {
+            kp.text("v.log").matches('\n').count() > n
+        });
+    }
+    let text = kp.text("v.log");
+    let lines: Vec<&str> = text.lines().collect();
+    assert!(
+        lines[0].starts_with("200 [other.example] [/secret] [token=1] ["),
+        "{text}"
+    );
+    let id = |line: &str| line.rsplit('[').next().map(str::to_owned);
+    assert!(
+        lines[1].contains("] [] [-] [-] [-] [") || lines[1].contains("] [-] [-] [-] [-] ["),
+        "{text}"
+    );
+    assert!(lines[2].contains("] [/asked] [a=b] [-] [-] ["), "{text}");
+    assert!(
+        lines[1..].iter().all(|line| !line.contains("other")),
+        "{text}"
+    );
+    assert!(
+        id(lines[0]) != id(lines[1]) && id(lines[1]) != id(lines[2]),
+        "{text}"
+    );
+}
+
 /// Shows: log_format, access_log
 #[test]
 fn t04_a_json_log_survives_anything() {

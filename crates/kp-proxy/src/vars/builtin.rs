@@ -181,7 +181,7 @@ impl Evaluation<'_> {
 fn of_request(builtin: Builtin, request: &Request, out: &mut Vec<u8>) -> Option<bool> {
     Some(match builtin {
         Builtin::Host => bytes(&request.host, out),
-        Builtin::Uri | Builtin::DocumentUri => bytes(&request.uri, out),
+        Builtin::Uri | Builtin::DocumentUri => present(&request.uri, out),
         Builtin::Args | Builtin::QueryString => present(&request.args, out),
         Builtin::IsArgs if request.args.is_empty() => true,
         Builtin::IsArgs => bytes(b"?", out),
