@@ -205,3 +205,63 @@ fn t07_two_thousand_silent_clients_stop_nobody() {
     );
     drop(crowd);
 }
+
+/// Writes a byte every 100 ms until writing fails, which says that the other side has stopped reading; `None` if it
+/// still reads after `limit`.
+fn read_for(client: &mut Client, limit: Duration) -> Option<Duration> {
+    let start = Instant::now();
+    while start.elapsed() < limit {
+        if client.send_for(b"x", limit) == 0 {
+            return Some(start.elapsed());
+        }
+        kp_tests::wait::pause(millis(100));
+    }
+    None
+}
+
+/// A kp whose answer to this client is 413, with most of the body still to come.
+fn refused_upload(settings: &str) -> (Kp, Client) {
+    let text = "http { server { listen %LISTEN%; client_max_body_size 1k; %SERVER% location / { return 200; } } }";
+    let kp = Setup::new(text).server(settings).start();
+    let mut client = kp.client();
+    client.send("POST / HTTP/1.1\r\nHost: t\r\nContent-Length: 100000000\r\n\r\n");
+    assert_eq!(client.response().status(), 413);
+    (kp, client)
+}
+
+/// Shows: lingering_time, lingering_timeout
+#[test]
+fn unread_bytes_are_read_for_a_while() {
+    let _alone = alone();
+    let (_kp, mut client) = refused_upload("lingering_time 30s; lingering_timeout 1s;");
+    assert_eq!(
+        read_for(&mut client, millis(2000)),
+        None,
+        "each byte came in time"
+    );
+    kp_tests::wait::pause(millis(1600));
+    let took = read_for(&mut client, millis(2000)).expect("lingering_timeout is the longest pause");
+    assert!(took <= TOLERANCE, "{took:?}");
+
+    let (_kp, mut client) = refused_upload("lingering_time 1s; lingering_timeout 600ms;");
+    let took = read_for(&mut client, millis(4000)).expect("lingering_time is the most");
+    assert!(took >= millis(900) && took <= millis(2000), "{took:?}");
+}
+
+/// Shows: lingering_close
+#[test]
+fn lingering_is_for_who_still_sends_unless_told_otherwise() {
+    let _alone = alone();
+    for (setting, reads) in [("off", false), ("always", true)] {
+        let text = "http { server { listen %LISTEN%; %SERVER% return 200; } }";
+        let kp = Setup::new(text)
+            .server(&format!("lingering_close {setting};"))
+            .start();
+        let mut client = kp.client();
+        let goodbye = "GET / HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n";
+        assert_eq!(client.ask(goodbye).status(), 200);
+        assert!(client.closes_within(millis(1000)));
+        let stopped = read_for(&mut client, millis(1000)).is_some();
+        assert_eq!(stopped, !reads, "lingering_close {setting}");
+    }
+}

@@ -204,68 +204,6 @@ fn a_drain_gives_idle_clients_a_moment() {
     );
 }
 
-/// Writes a byte every `interval` until writing fails: the other side has stopped reading. `None` after four seconds.
-fn read_for(client: &mut Client, interval: Duration) -> Option<Duration> {
-    let start = Instant::now();
-    while start.elapsed() < SECOND * 4 {
-        if client.send_for(b"x", SECOND) == 0 {
-            return Some(start.elapsed());
-        }
-        kp_tests::wait::pause(interval);
-    }
-    None
-}
-
-/// Shows: lingering_close, lingering_time, lingering_timeout
-#[test]
-fn unread_bytes_are_read_for_a_while() {
-    let text = "http { server { listen %LISTEN%; client_max_body_size 1k; %SERVER% location / { return 200; } } }";
-    let upload = |kp: &Kp| {
-        let mut client = kp.client();
-        client.send("POST / HTTP/1.1\r\nHost: t\r\nContent-Length: 100000000\r\n\r\n");
-        assert_eq!(client.response().status(), 413);
-        client
-    };
-    let kp = Setup::new(text)
-        .server("lingering_time 30s; lingering_timeout 600ms;")
-        .start();
-    let mut client = upload(&kp);
-    kp_tests::wait::pause(Duration::from_millis(300));
-    assert_eq!(
-        read_for(&mut client, Duration::from_millis(300)),
-        None,
-        "each byte came in time"
-    );
-    let mut client = upload(&kp);
-    kp_tests::wait::pause(Duration::from_millis(1200));
-    let took = read_for(&mut client, Duration::from_millis(50))
-        .expect("lingering_timeout is the longest pause");
-    assert!(took <= SECOND, "{took:?}");
-
-    let kp = Setup::new(text)
-        .server("lingering_time 1s; lingering_timeout 600ms;")
-        .start();
-    let took =
-        read_for(&mut upload(&kp), Duration::from_millis(100)).expect("lingering_time is the most");
-    assert!(
-        took >= Duration::from_millis(900) && took <= SECOND * 3,
-        "{took:?}"
-    );
-
-    let goodbye = "GET / HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n";
-    for (setting, read) in [("off", false), ("always", true)] {
-        let kp = Setup::new(text)
-            .server(&format!("lingering_close {setting};"))
-            .start();
-        let mut client = kp.client();
-        assert_eq!(client.ask(goodbye).status(), 200);
-        assert!(client.closes_within(SECOND));
-        let took = read_for(&mut client, Duration::from_millis(100));
-        let stopped_soon = took.is_some_and(|took| took < SECOND);
-        assert_eq!(stopped_soon, !read, "lingering_close {setting}: {took:?}");
-    }
-}
-
 #[test]
 fn a_request_whose_deadline_passes_does_not_stop_the_next() {
     let origin = silent();
