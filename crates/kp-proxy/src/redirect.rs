@@ -27,6 +27,7 @@ pub fn internal_redirect(
     request.internal = true;
     request.unchanged = false;
     request.located = true;
+    forget_target(exchange);
     Ok(())
 }
 
@@ -54,7 +55,14 @@ pub fn named_location(
     };
     exchange.location = location;
     exchange.request.internal = true;
+    forget_target(exchange);
     Ok(())
+}
+
+/// `$proxy_host` and `$proxy_port` speak of the location in force.
+fn forget_target(exchange: &mut Exchange) {
+    exchange.request.proxy_host.clear();
+    exchange.request.proxy_port = 0;
 }
 
 fn recorded(exchange: &mut Exchange, result: Result<(), Fault>) -> Result<(), Fault> {

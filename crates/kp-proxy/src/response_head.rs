@@ -46,7 +46,7 @@ pub fn directives<'a>(exchange: &'a Exchange, program: &Program) -> Directives<'
         }
     };
     Directives {
-        accel_redirect: value(Known::XAccelRedirect).filter(|uri| !uri.is_empty()),
+        accel_redirect: value(Known::XAccelRedirect),
         buffering: match value(Known::XAccelBuffering) {
             Some(text) if text.eq_ignore_ascii_case(b"no") => Some(false),
             Some(text) if text.eq_ignore_ascii_case(b"yes") => Some(true),
@@ -89,12 +89,14 @@ pub fn accel_target(uri: &[u8]) -> Option<(Vec<u8>, &[u8])> {
     is_safe.then(|| (decoded, args.get(1..).unwrap_or_default()))
 }
 
-/// Keeps the fields that survive an `X-Accel-Redirect`; they join the head of whatever answers in the end. To be called
-/// before the exchange forgets the upstream's head.
-pub fn carry_fields(exchange: &mut Exchange) {
-    let response = &mut exchange.response;
-    response.carried.clear();
-    let Some(head) = &response.upstream else {
+/// Keeps the fields that survive an `X-Accel-Redirect`, cookies as this location rewrites them; they join the head of
+/// whatever answers in the end. To be called before the exchange leaves the location and forgets the upstream's head.
+pub fn carry_fields(exchange: &mut Exchange, program: &Program, context: &Context<'_>) {
+    let proxy = &context.config.http.locations[exchange.location.index()].proxy;
+    let mut carried = std::mem::take(&mut exchange.response.carried);
+    carried.clear();
+    // Taken out meanwhile: rewriting a cookie may change what else is in the exchange, captures for one.
+    let Some(head) = exchange.response.upstream.take() else {
         return;
     };
     for field in head.fields().filter(|field| !field.is_hop()) {
@@ -107,10 +109,19 @@ pub fn carry_fields(exchange: &mut Exchange) {
                 | Known::CacheControl
                 | Known::Expires
         ) || name.eq_ignore_ascii_case(b"Content-Disposition");
-        if survives {
-            encode::field(&mut response.carried, name, head.value(field));
+        if survives && field.known() == Known::SetCookie {
+            let value = head.value(field);
+            let rewritten = proxy_cookie::rewrite(value, proxy, exchange, program, context);
+            carried.extend_from_slice(name);
+            carried.extend_from_slice(b": ");
+            push_sendable(&mut carried, rewritten.as_deref().unwrap_or(value));
+            carried.extend_from_slice(b"\r\n");
+        } else if survives {
+            encode::field(&mut carried, name, head.value(field));
         }
     }
+    exchange.response.upstream = Some(head);
+    exchange.response.carried = carried;
 }
 
 /// Appends the client's head for the response head in the exchange. `keep`: the connection could stay.

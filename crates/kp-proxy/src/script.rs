@@ -292,7 +292,11 @@ impl<'a> Run<'a> {
                 without_text(*status)
             }
             Return::Text(status, template) => {
+                // As nginx: the text may speak of the status it goes out with.
+                let forced = exchange.request.forced_status;
+                exchange.response.status = if forced == 0 { *status } else { forced };
                 self.evaluation().template(template, exchange, &mut text);
+                exchange.response.status = 0;
                 Flow::Answer(Answer::text(*status, text))
             }
             Return::Redirect(status, template) => {

@@ -361,7 +361,7 @@ impl Exchange {
     /// `X-Accel-Redirect`: another URI or named location of this server answers.
     fn accel_redirect(&mut self, uri: &[u8], program: &Program, context: &Context<'_>) -> Action {
         self.end_attempt(context);
-        response_head::carry_fields(self);
+        response_head::carry_fields(self, program, context);
         let moved = if uri.first() == Some(&b'@') {
             named_location(self, context, uri)
         } else {
@@ -398,11 +398,8 @@ impl Exchange {
         program: &Program,
         context: &Context<'_>,
     ) -> Action {
-        let method = self
-            .request
-            .method
-            .map_or(self.request.head.method, |_| Method::Get);
-        if !matches!(method, Method::Get | Method::Head) {
+        let method = self.file_method();
+        if !matches!(method, Method::Get | Method::Head | Method::Post) {
             return self.answer(Answer::status(405), program, context);
         }
         let mut path = Vec::new();
@@ -425,12 +422,23 @@ impl Exchange {
         Action::OpenFile(FileQuery { path, index })
     }
 
+    /// The method as a file sees it: an error page is fetched.
+    fn file_method(&self) -> Method {
+        self.request
+            .method
+            .map_or(self.request.head.method, |_| Method::Get)
+    }
+
     fn on_file(&mut self, file: FileFacts, program: &Program, context: &Context<'_>) -> Action {
         // nginx serves an index by an internal redirect, so that the index file's own location decides about it.
         if let Some(name) = &file.index {
             let mut uri = self.request.uri.clone();
             uri.extend_from_slice(name);
             return self.serve_index(&uri, program, context);
+        }
+        // As nginx, which looks for the file first: what is not there is 404 for a POST, too.
+        if self.file_method() == Method::Post {
+            return self.answer(Answer::status(405), program, context);
         }
         self.machine.phase = Phase::Answer;
         Action::SendFile(file)

@@ -279,6 +279,31 @@ fn error_pages() {
 }
 
 #[test]
+fn the_status_that_is_known_so_far() {
+    let dead = Port::take();
+    let text = "http { server { listen %LISTEN%;
+        location /direct { return 299 $status; }
+        location /kept { error_page 404 /page; return 404; }
+        location /fixed { error_page 404 =201 /page; return 404; }
+        location /own { error_page 404 = /page; return 404; }
+        location /dead { error_page 502 @page; proxy_pass http://%DEAD%; }
+        location /page { return 203 $status; }
+        location @page { return 203 \"$status $proxy_host\"; } } }";
+    let kp = Setup::new(text).with("DEAD", dead.address()).start();
+    for (path, status, body) in [
+        ("/direct", 299, "299"),
+        ("/kept", 404, "404"),
+        ("/fixed", 201, "201"),
+        ("/own", 203, "203"),
+        ("/dead", 502, "502 "),
+    ] {
+        let answer = kp.get(path);
+        let got = (answer.status(), answer.text());
+        assert_eq!(got, (status, body.to_owned()), "{path}");
+    }
+}
+
+#[test]
 fn a_head_that_is_too_large_has_its_page() {
     let text = "http { large_client_header_buffers 2 1k; server { listen %LISTEN%;
         error_page 494 =431 /big; location = /big { return 200 page; } } }";

@@ -37,12 +37,17 @@ fn files_and_directories() {
         (head.status(), head.field("content-length")),
         (200, Some("300000"))
     );
-    assert_eq!(
-        kp.client()
-            .ask("POST /a.html HTTP/1.1\r\nHost: t\r\nContent-Length: 0\r\n\r\n")
-            .status(),
-        405
-    );
+    for (path, status) in [
+        ("/a.html", 405),
+        ("/sub/", 405),
+        ("/sub", 301),
+        ("/none", 404),
+    ] {
+        let post = format!("POST {path} HTTP/1.1\r\nHost: t\r\nContent-Length: 0\r\n\r\n");
+        assert_eq!(kp.client().ask(post).status(), status, "{path}");
+    }
+    let delete = "DELETE /none HTTP/1.1\r\nHost: t\r\n\r\n";
+    assert_eq!(kp.client().ask(delete).status(), 405);
     let kp = files("index other.txt;");
     assert_eq!(kp.get("/sub/").text(), "other");
 }

@@ -424,7 +424,9 @@ fn files() {
     last("", FILE, &[Begin], "open");
     last("", FILE, &[Begin, Opened], "send file");
     last("", FILE, &[Begin, Missing], "answer 404");
-    last("", "POST /file HTTP/1.1", &[Begin], "answer 405");
+    last("", "PUT /file HTTP/1.1", &[Begin], "answer 405");
+    last("", "POST /file HTTP/1.1", &[Begin, Opened], "answer 405");
+    last("", "POST /file HTTP/1.1", &[Begin, Missing], "answer 404");
     last(
         "",
         FILE,

@@ -271,7 +271,12 @@ fn recorded(builtin: Builtin, exchange: &Exchange, out: &mut Vec<u8>) -> Option<
             );
         }
         Builtin::Status => {
-            let status = exchange.response.status.min(999);
+            // As nginx: on the way to an error page it is the status of the error.
+            let status = match exchange.response.status {
+                0 => exchange.request.forced_status,
+                status => status,
+            };
+            let status = status.min(999);
             out.extend(
                 [status / 100, status / 10 % 10, status % 10].map(|digit| b'0' + digit as u8),
             );

@@ -633,20 +633,20 @@ fn directives_of_the_upstream() {
 
 #[test]
 fn fields_that_survive_an_accel_redirect() {
-    let world = World::new("location / { proxy_pass http://u; }");
+    let world = World::new("location / { proxy_pass http://u; proxy_cookie_flags b secure; }");
     let mut exchange = world.exchange(&get("/", ""));
     world.upstream(
         &mut exchange,
-        b"HTTP/1.1 200 OK\r\nX-Accel-Redirect: /in\r\nSet-Cookie: a=1\r\nX-Other: 1\r\nContent-Disposition: x\r\nContent-Length: 0\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nX-Accel-Redirect: /in\r\nSet-Cookie: a=1\r\nSet-Cookie: b=2\r\nX-Other: 1\r\nContent-Disposition: x\r\nContent-Length: 0\r\n\r\n",
     );
-    carry_fields(&mut exchange);
+    carry_fields(&mut exchange, world.program(), &world.context());
     world.upstream(
         &mut exchange,
         b"HTTP/1.1 200 OK\r\nX-New: 1\r\nContent-Length: 0\r\n\r\n",
     );
     let (head, _) = world.reply(&mut exchange);
     let expected = format!(
-        "HTTP/1.1 200 OK\r\n{OWN}Content-Length: 0\r\n{KEPT}X-New: 1\r\nSet-Cookie: a=1\r\nContent-Disposition: x\r\n\r\n"
+        "HTTP/1.1 200 OK\r\n{OWN}Content-Length: 0\r\n{KEPT}X-New: 1\r\nSet-Cookie: a=1\r\nSet-Cookie: b=2; Secure\r\nContent-Disposition: x\r\n\r\n"
     );
     assert_eq!(head, expected);
 }
@@ -687,4 +687,5 @@ fn accel_redirects_are_followed() {
     assert_eq!(followed("@named"), (201, "/x".into()));
     assert_eq!(followed("/in/../../etc/passwd"), (404, String::new()));
     assert_eq!(followed("/in/%2e%2e/x"), (404, String::new()));
+    assert_eq!(followed(""), (404, String::new()));
 }
