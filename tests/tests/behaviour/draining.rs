@@ -137,11 +137,11 @@ fn worker_shutdown_timeout_ends_a_tunnel() {
 
 #[test]
 fn only_the_last_of_the_waiting_requests_is_told_to_close() {
-    let origin = Origin::start(|conversation| {
-        conversation.answer_all(|request| {
-            if request.target() == "/slow" {
-                wait::pause(Duration::from_millis(700));
-            }
+    let reloaded = Arc::new(AtomicBool::new(false));
+    let wait_for = Arc::clone(&reloaded);
+    let origin = Origin::start(move |conversation| {
+        conversation.answer_all(|_| {
+            wait::happens(SOON, || wait_for.load(Ordering::SeqCst));
             kp_tests::origin::OK.to_vec()
         })
     });
@@ -153,6 +153,7 @@ fn only_the_last_of_the_waiting_requests_is_told_to_close() {
     client.send(requests);
     origin.wait_requests(1);
     kp.reload();
+    reloaded.store(true, Ordering::SeqCst);
     let said: Vec<bool> = (0..3)
         .map(|_| client.response().field("connection") == Some("close"))
         .collect();
@@ -180,12 +181,15 @@ fn old_generations_do_not_pile_up() {
         kp.reload();
     }
     wait::until(SOON, "one worker", || kp.all_pids().len() == 1);
-    let grown = process::descriptors(kp.master_pid())
-        .len()
-        .saturating_sub(descriptors);
-    assert!(
-        grown <= 1,
-        "the master kept {grown} descriptors over ten reloads"
+    let grown = || {
+        process::descriptors(kp.master_pid())
+            .len()
+            .saturating_sub(descriptors)
+    };
+    wait::until(
+        SOON,
+        "the master to close what was the old generations'",
+        || grown() <= 1,
     );
 }
 
