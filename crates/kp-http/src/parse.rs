@@ -392,12 +392,12 @@ impl HeadReader {
     }
 }
 
-/// Moves the head's bytes to where heads live by exchanging allocations; only what follows the head is copied.
+/// Moves the head's bytes to where heads live. They are copied, being few: the buffer they came in is worth more to the
+/// next reader than to a head that has to wait for its answer.
 fn take_head(input: &mut Vec<u8>, bytes: &mut Vec<u8>, end: usize) {
-    std::mem::swap(input, bytes);
-    input.clear();
-    input.extend_from_slice(bytes.get(end..).unwrap_or_default());
-    bytes.truncate(end);
+    bytes.clear();
+    bytes.extend_from_slice(input.get(..end).unwrap_or_default());
+    input.drain(..end.min(input.len()));
 }
 
 /// `http://host?query` means `/?query`, which does not stand there: it is written behind the head.

@@ -169,10 +169,11 @@ pub(crate) struct ResponseFlow {
     pub(crate) write_broken: Option<i32>,
 }
 
-/// Reads of response bodies while the client keeps up.
-pub(crate) const READ_MAX: usize = 256 * 1024;
-/// The first read of an answer: the head with a body of usual size. Further ones grow while the client keeps up.
-pub(crate) const READ_FIRST: usize = 128 * 1024;
+/// Memory of a head that is kept for the next one.
+const HEAD_KEEP_BYTES: usize = 2 * 1024;
+/// Longest read of a body. What the other side does not take is kept until it does, so this bounds the memory of a stalled
+/// one; longer reads would save a hundredth of the time.
+pub(crate) const READ_MAX: usize = 96 * 1024;
 /// Reads after a short write; doubled by every full write.
 pub(crate) const READ_MIN: usize = 16 * 1024;
 
@@ -202,7 +203,7 @@ impl Active {
                 stage: ResponseStage::Idle,
                 decoder: BodyDecoder::new(Framing::None),
                 out: Framing::None,
-                read_max: READ_FIRST,
+                read_max: READ_MAX,
                 any_byte: false,
                 ahead: false,
                 write_broken: None,
@@ -228,8 +229,8 @@ impl Active {
     /// Makes a used one as good as new, keeping the memory that is cheap to keep.
     pub(crate) fn reset(&mut self, client: Key, pool: &mut Buffers) {
         self.exchange.reset();
-        pool.give(&mut self.exchange.request.head.bytes);
-        pool.give(&mut self.exchange.response.spare.bytes);
+        forget_large(&mut self.exchange.request.head.bytes);
+        forget_large(&mut self.exchange.response.spare.bytes);
         self.client = client;
         self.upstream = None;
         self.queued = false;
@@ -241,7 +242,7 @@ impl Active {
         self.request.set_body = None;
         self.request.owes_continue = false;
         self.response.stage = ResponseStage::Idle;
-        self.response.read_max = READ_FIRST;
+        self.response.read_max = READ_MAX;
         self.response.any_byte = false;
         self.response.ahead = false;
         self.response.write_broken = None;
@@ -253,5 +254,12 @@ impl Active {
         self.persistent = false;
         self.cut = false;
         self.logged = false;
+    }
+}
+
+/// Lets go of what an unusually large head took.
+fn forget_large(bytes: &mut Vec<u8>) {
+    if bytes.capacity() > HEAD_KEEP_BYTES {
+        *bytes = Vec::new();
     }
 }

@@ -18,9 +18,6 @@ use std::ops::Range;
 const PIECES_MAX: usize = 6;
 /// Unsent request bytes above which the client is not read.
 const REQUEST_ROOM: usize = 64 * 1024;
-/// Request bytes that are read and not yet sent. What the upstream does not take is kept until it does, so this bounds
-/// the memory of a stalled upload.
-const REQUEST_READ_MAX: usize = 96 * 1024;
 
 /// A run of body bytes found in one read.
 #[derive(Debug, Default)]
@@ -159,6 +156,10 @@ impl Worker {
 
     /// Reads what the client sent of its body and uses it as the stage says.
     fn read_body(&mut self, active: &mut Active) -> Turn {
+        let room = match active.request.stage {
+            RequestStage::Collecting => self.spill_room(active),
+            _ => READ_MAX.saturating_sub(active.to_upstream.len()),
+        };
         let Some(client) = self.clients.at(active.client) else {
             return Turn::Nothing;
         };
@@ -170,10 +171,7 @@ impl Worker {
         }
         let mut scratch = std::mem::take(&mut self.scratch);
         scratch.clear();
-        let room = REQUEST_READ_MAX
-            .saturating_sub(active.to_upstream.len())
-            .max(1);
-        let turn = match client.transport.receive(&mut scratch, room) {
+        let turn = match client.transport.receive(&mut scratch, room.max(1)) {
             Received::Bytes(count) => {
                 self.counters.add(Counter::ClientBytesIn, count as u64);
                 active.deadlines.client_read = NEVER;

@@ -3,7 +3,7 @@
 //! The first read of an answer goes into the worker's scratch buffer, so that a head and the beginning of its body arrive
 //! with one call and the body leaves from where it lies. Only what is not used at once is kept at the connection.
 
-use crate::active::{Active, NEVER, READ_FIRST, ResponseStage};
+use crate::active::{Active, NEVER, READ_MAX, ResponseStage};
 use crate::drive::{Told, Turn};
 use crate::reactor::Worker;
 use crate::transport::Received;
@@ -24,7 +24,7 @@ impl Worker {
             .proxy
             .limit_rate
             .is_some();
-        let max = if slowed { HEAD_READ } else { READ_FIRST };
+        let max = if slowed { HEAD_READ } else { READ_MAX };
         let Some(upstream) = active.upstream.and_then(|key| self.upstreams.at(key)) else {
             return Turn::Nothing;
         };
@@ -90,7 +90,6 @@ impl Worker {
         let method = sent_method(active);
         let limits = self.response_limits(active);
         let head = active.exchange.response.upstream_head();
-        self.buffers.fill(&mut head.bytes);
         let length = match active.reader.response_in(bytes, head, method, &limits) {
             Ok(Some(length)) => length,
             Ok(None) => {

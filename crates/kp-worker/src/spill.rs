@@ -13,8 +13,8 @@ use std::fs::File;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Bytes per write to, and read from, a temporary file.
-const PIECE_BYTES: usize = 256 * 1024;
+/// Bytes per write to, and read from, a temporary file; what waits for company stays in memory if the client stalls.
+const PIECE_BYTES: usize = 48 * 1024;
 
 /// A body in a temporary file.
 #[derive(Debug, Default)]
@@ -56,6 +56,14 @@ impl Worker {
     /// Whether a collected body waits for the disk, so that the client is not read meanwhile.
     pub(crate) fn spilling(&self, active: &Active) -> bool {
         matches!(&active.request.collected, Collected::File(spill) if spill.busy && spill.waiting.len() >= PIECE_BYTES)
+    }
+
+    /// How much more of a collected body is taken in: one piece waits at most while another is being written.
+    pub(crate) fn spill_room(&self, active: &Active) -> usize {
+        match &active.request.collected {
+            Collected::File(spill) => PIECE_BYTES.saturating_sub(spill.waiting.len()),
+            Collected::None | Collected::Memory(_) => PIECE_BYTES,
+        }
     }
 
     /// Puts body bytes where the collected body is.
@@ -241,7 +249,7 @@ impl Worker {
                 file,
                 offset: cursor,
                 length,
-                buffer: Vec::new(),
+                buffer: Vec::with_capacity(length),
             },
         );
         Turn::Nothing
