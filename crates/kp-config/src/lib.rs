@@ -30,6 +30,7 @@ pub use render::render;
 pub use span::{Span, Spanned};
 pub use syntax::Sources;
 
+use model::RegexSource;
 use resolve::Environment;
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -69,6 +70,9 @@ pub struct Loaded {
     pub config: Option<Config>,
     /// Findings, sorted by place.
     pub diagnostics: Vec<Diagnostic>,
+    /// The regular expressions of a configuration that cannot be used: whether they are valid is found where they are
+    /// compiled, and is to be told together with the other findings.
+    pub regexes: Vec<RegexSource>,
     /// What was read, for [`render()`] and [`dump()`].
     pub sources: Sources,
 }
@@ -78,6 +82,7 @@ pub fn load(options: &LoadOptions) -> Loaded {
     let reading = sources::read(options);
     let mut diagnostics = reading.diagnostics;
     let mut config = None;
+    let mut regexes = Vec::new();
     if !reading.sources.files.is_empty() {
         let error_log = options.error_log.clone();
         let environment = Environment {
@@ -90,15 +95,20 @@ pub fn load(options: &LoadOptions) -> Loaded {
             resolve_names: options.resolve_names && reading.complete,
             root: options.root,
         };
-        let (resolved, more) = resolve::resolve(&reading.directives, &environment);
-        diagnostics.extend(more);
-        config = resolved;
+        let resolved = resolve::resolve(&reading.directives, &environment);
+        diagnostics.extend(resolved.diagnostics);
+        config = resolved.config;
+        regexes = resolved.regexes;
     }
     let failed = diagnostics
         .iter()
         .any(|diagnostic| diagnostic.severity == Severity::Error);
+    if failed && let Some(config) = config.take() {
+        regexes = config.http.regexes;
+    }
     Loaded {
-        config: config.filter(|_| !failed),
+        config,
+        regexes,
         diagnostics: in_order(diagnostics, &reading.sources),
         sources: reading.sources,
     }

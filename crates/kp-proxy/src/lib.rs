@@ -47,7 +47,7 @@ pub use heads::{PRODUCT, PRODUCT_SHORT};
 pub use io::{Action, Input};
 pub use log_line::{access_line, error_context};
 pub use persistence::may_stay;
-pub use program::{Program, Uses};
+pub use program::{Program, Uses, regex_problems};
 pub use redirect::{internal_redirect, named_location, wire_status};
 pub use request_head::{BodyPlan, Outgoing, request_head};
 pub use response_head::{

@@ -9,7 +9,9 @@ use crate::map::MapTable;
 use crate::regex::{Limit, Regex};
 use crate::server_names::ServerNames;
 use crate::templates;
-use kp_config::model::{ListenerId, LocationId, LocationMatch, RegexId, Rewrite, UserVar};
+use kp_config::model::{
+    ListenerId, LocationId, LocationMatch, RegexId, RegexSource, Rewrite, UserVar,
+};
 use kp_config::template::{Builtin, Part, Variable};
 use kp_config::{Config, Diagnostic};
 
@@ -61,6 +63,14 @@ struct Expression {
     named: Vec<(usize, UserVar)>,
 }
 
+/// What is wrong with regular expressions that nothing is going to match: those of a configuration that has other errors.
+pub fn regex_problems(sources: &[RegexSource]) -> Vec<Diagnostic> {
+    sources
+        .iter()
+        .filter_map(|source| expression(source).err())
+        .collect()
+}
+
 impl Program {
     /// Compiles a configuration, or reports every regular expression that is wrong.
     pub fn compile(config: &Config) -> Result<Self, Vec<Diagnostic>> {
@@ -68,24 +78,9 @@ impl Program {
         let mut problems = Vec::new();
         let mut regexes = Vec::with_capacity(http.regexes.len());
         for source in &http.regexes {
-            match Regex::new(&source.pattern, source.case_insensitive) {
-                Ok(regex) => {
-                    let named = source.captures.iter().filter_map(|(name, variable)| {
-                        regex.group(name).map(|group| (group, *variable))
-                    });
-                    let named = named.collect();
-                    regexes.push(Expression { regex, named });
-                }
-                Err(reason) => problems.push(
-                    Diagnostic::error(
-                        source.span,
-                        format!(
-                            "regular expression \"{}\" is invalid: {reason}",
-                            source.pattern
-                        ),
-                    )
-                    .hint("PCRE syntax; quote it if it holds \"{\", \"}\", \";\" or spaces"),
-                ),
+            match expression(source) {
+                Ok(expression) => regexes.push(expression),
+                Err(problem) => problems.push(problem),
             }
         }
         if !problems.is_empty() {
@@ -193,6 +188,23 @@ impl Captures {
         let (start, end) = (*self.groups.get(group)?)?;
         self.subject.get(start as usize..end as usize)
     }
+}
+
+fn expression(source: &RegexSource) -> Result<Expression, Diagnostic> {
+    let regex = Regex::new(&source.pattern, source.case_insensitive).map_err(|reason| {
+        let text = format!(
+            "regular expression \"{}\" is invalid: {reason}",
+            source.pattern
+        );
+        Diagnostic::error(source.span, text)
+            .hint("PCRE syntax; quote it if it holds \"{\", \"}\", \";\" or spaces")
+    })?;
+    let named = source
+        .captures
+        .iter()
+        .filter_map(|(name, variable)| regex.group(name).map(|group| (group, *variable)))
+        .collect();
+    Ok(Expression { regex, named })
 }
 
 fn levels(config: &Config) -> Vec<Option<Level>> {

@@ -33,6 +33,7 @@ mod upstream;
 mod wheel;
 
 pub use heritage::{Heritage, exit, message};
+pub use kp_proxy::regex_problems;
 
 use kp_config::{Config, Diagnostic};
 use kp_proxy::Program;

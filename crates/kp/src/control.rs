@@ -87,11 +87,11 @@ fn checked(options: &Options, reload: Option<()>) -> Result<(Place, Checked), Ex
         .check()
         .map_err(|refused| refuse(&refused.rendered()))?;
     let config = &checked.prepared.config;
-    logs::open(&config.log_files).map_err(|text| refuse(&format!("kp: [emerg] {text}\n")))?;
+    let mut complaints = logs::open(config).err().unwrap_or_default();
     let held = reload
         .and_then(|()| State::read(&State::path(&config.main.pid)))
         .map(|state| state.addresses);
-    let complaints = listeners::probe(&config.http.listeners, held.as_deref());
+    complaints.extend(listeners::probe(&config.http.listeners, held.as_deref()));
     if complaints.is_empty() {
         return Ok((place, checked));
     }

@@ -2,8 +2,8 @@
 //! open anything).
 
 use crate::report;
-use kp_config::Config;
 use kp_config::model::{ErrorLog, Level, LogFileId, LogTarget};
+use kp_config::{Config, Diagnostic, Span};
 use kp_sys::process::Identity;
 use kp_sys::socket::{FDS_MAX, send_fds};
 use kp_worker::{error_log, message};
@@ -13,9 +13,39 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-/// Opens every log file of a configuration, in its order.
-pub(crate) fn open(paths: &[PathBuf]) -> Result<Vec<File>, String> {
-    paths.iter().map(|path| open_one(path)).collect()
+/// Opens every log file of a configuration, in its order, or tells of each that cannot be opened.
+pub(crate) fn open(config: &Config) -> Result<Vec<File>, Vec<Diagnostic>> {
+    let mut complaints = Vec::new();
+    let mut files = Vec::with_capacity(config.log_files.len());
+    for (path, place) in config.log_files.iter().zip(&config.log_places) {
+        match open_file(path) {
+            Ok(file) => files.push(file),
+            Err(error) => complaints.push(complaint(path, *place, &error)),
+        }
+    }
+    if complaints.is_empty() {
+        Ok(files)
+    } else {
+        Err(complaints)
+    }
+}
+
+fn complaint(path: &Path, place: Option<Span>, error: &io::Error) -> Diagnostic {
+    let text = report::failed("open()", path, error);
+    let folder = path.parent().unwrap_or(path).display();
+    let advice = match error.kind() {
+        io::ErrorKind::NotFound => format!("make its directory: mkdir -p {folder}"),
+        io::ErrorKind::PermissionDenied => {
+            format!("the user who starts kp must be allowed to write in {folder}")
+        }
+        _ => String::from("name a file that can be written"),
+    };
+    match place {
+        Some(span) => Diagnostic::error(span, text).hint(advice),
+        None => Diagnostic::system(text).hint(format!(
+            "{advice}; or name another file than this built-in one with \"error_log\" and \"access_log\""
+        )),
+    }
 }
 
 /// Opens them again after somebody moved them away (USR1). One that cannot be opened keeps its old file; the complaints
@@ -103,11 +133,11 @@ pub(crate) fn make_temporary(paths: &[PathBuf], identity: Option<&Identity>) -> 
 }
 
 fn open_one(path: &Path) -> Result<File, String> {
-    File::options()
-        .create(true)
-        .append(true)
-        .open(path)
-        .map_err(|error| report::failed("open()", path, &error))
+    open_file(path).map_err(|error| report::failed("open()", path, &error))
+}
+
+fn open_file(path: &Path) -> io::Result<File> {
+    File::options().create(true).append(true).open(path)
 }
 
 fn hand_over(path: &Path, file: &File, identity: &Identity) -> io::Result<()> {
@@ -134,13 +164,47 @@ mod tests {
         fs::read_to_string(path).unwrap()
     }
 
+    fn opened(paths: &[PathBuf]) -> Vec<File> {
+        paths.iter().map(|path| open_file(path).unwrap()).collect()
+    }
+
+    #[test]
+    fn each_log_that_cannot_be_opened_is_told_with_its_place() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("kp.conf");
+        let text = "error_log no/e.log;\nevents {}\nhttp {\n  access_log no/a.log;\n  server { access_log /; listen 1; }\n}\n";
+        fs::write(&path, text).unwrap();
+        let loaded = kp_config::load(&kp_config::LoadOptions {
+            path,
+            prefix: folder.path().to_owned(),
+            ..kp_config::LoadOptions::default()
+        });
+        let complaints = open(&loaded.config.unwrap()).unwrap_err();
+        let shown = kp_config::render(&complaints, &loaded.sources);
+        for part in [
+            "kp.conf:1:11\n",
+            "kp.conf:4:14\n",
+            "kp.conf:5:23\n",
+            "(21: Is a directory)",
+            "hint: make its directory: mkdir -p",
+        ] {
+            assert!(shown.contains(part), "{part} in {shown}");
+        }
+        let built_in = complaint(
+            Path::new("/no/x"),
+            None,
+            &io::Error::from(io::ErrorKind::NotFound),
+        );
+        assert!(built_in.hint.unwrap().contains("\"error_log\""));
+    }
+
     #[test]
     fn reopened_files_are_new_ones_and_what_cannot_be_opened_stays() {
         let folder = tempfile::tempdir().unwrap();
         let gone = folder.path().join("sub");
         fs::create_dir(&gone).unwrap();
         let paths = [folder.path().join("a.log"), gone.join("b.log")];
-        let mut files = open(&paths).unwrap();
+        let mut files = opened(&paths);
         writeln!(files[0], "one").unwrap();
         let moved = folder.path().join("a.old");
         fs::rename(&paths[0], &moved).unwrap();
@@ -160,7 +224,6 @@ mod tests {
             ("one\n".into(), "two\n".into())
         );
         assert_eq!(read(&folder.path().join("elsewhere/b.log")), "three\n");
-        assert!(open(&paths).is_err());
     }
 
     #[test]
@@ -169,7 +232,7 @@ mod tests {
         let paths: Vec<_> = (0..FDS_MAX + 1)
             .map(|number| folder.path().join(number.to_string()))
             .collect();
-        let files = open(&paths).unwrap();
+        let files = opened(&paths);
         let (near, far) = seqpacket_pair().unwrap();
         send(&near, &files).unwrap();
         let (text, fds) = recv_fds(&far).unwrap().unwrap();

@@ -279,7 +279,14 @@ impl Master {
             log::error!(target: "emerg", "{text}");
             format!("kp: [emerg] {text}\n")
         };
-        let files = logs::open(&prepared.config.log_files).map_err(complain)?;
+        let files = match logs::open(&prepared.config) {
+            Ok(files) => files,
+            Err(complaints) => {
+                let refused = findings.with(complaints);
+                refused.log();
+                return Err(refused.rendered());
+            }
+        };
         logs::make_temporary(&prepared.config.temp_paths, identity.as_ref()).map_err(complain)?;
         let slots = worker_count(&prepared.config.main);
         if let Err(complaints) = self.listeners.stage(&prepared.config.http.listeners, slots) {

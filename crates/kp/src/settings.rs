@@ -72,6 +72,8 @@ impl Place {
         let loaded = kp_config::load(&self.load);
         let (mut diagnostics, sources) = (loaded.diagnostics, loaded.sources);
         let Some(config) = loaded.config else {
+            diagnostics.extend(kp_worker::regex_problems(&loaded.regexes));
+            in_order(&mut diagnostics);
             return Err(Refused {
                 diagnostics,
                 sources,
@@ -93,8 +95,7 @@ impl Place {
             }),
             Err(more) => {
                 diagnostics.extend(more);
-                diagnostics
-                    .sort_by_key(|one| one.span.map(|span| (span.file.0, span.line, span.column)));
+                in_order(&mut diagnostics);
                 Err(Refused {
                     diagnostics,
                     sources,
@@ -170,6 +171,10 @@ impl Refused {
         self.diagnostics.extend(more);
         self
     }
+}
+
+fn in_order(diagnostics: &mut [Diagnostic]) {
+    diagnostics.sort_by_key(|one| one.span.map(kp_config::Span::place));
 }
 
 fn has_error(diagnostics: &[Diagnostic]) -> bool {
@@ -288,7 +293,8 @@ mod tests {
     #[test]
     fn what_is_wrong_is_told_with_its_place_for_a_terminal_and_for_a_log() {
         let folder = tempfile::tempdir().unwrap();
-        std::fs::write(folder.path().join("kp.conf"), "events {}\nbogus on;\n").unwrap();
+        let text = "events {}\nbogus on;\nhttp { server { server_name ~(a; listen 1; } server { server_name ~(b; } }\n";
+        std::fs::write(folder.path().join("kp.conf"), text).unwrap();
         let refused = found(folder.path(), None, None)
             .unwrap()
             .check()
@@ -302,7 +308,9 @@ mod tests {
                 format!("unknown directive \"bogus\" {place}")
             )
         );
+        // A regular expression is not compiled before everything else is right, but told together with the rest.
         let text = refused.rendered();
+        assert_eq!(text.matches("unclosed group in ").count(), 2, "{text}");
         assert!(
             text.starts_with("kp: [emerg] unknown directive") && text.contains(&place),
             "{text}"

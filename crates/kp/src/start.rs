@@ -79,7 +79,6 @@ fn open(checked: Checked, early_log: Option<&Path>) -> Result<(Crew, Listeners),
         identity,
         findings,
     } = checked;
-    report::print(&findings.rendered());
     let config = &prepared.config;
     if let Some(pid) = pidfile::living_master(&config.main.pid) {
         let text = format!(
@@ -88,8 +87,15 @@ fn open(checked: Checked, early_log: Option<&Path>) -> Result<(Crew, Listeners),
         );
         return Err(text.into());
     }
-    let files =
-        logs::open(&config.log_files).inspect_err(|_| early_log.map_or((), logs::install_early))?;
+    let files = match logs::open(config) {
+        Ok(files) => files,
+        Err(complaints) => {
+            if let Some(log) = early_log {
+                logs::install_early(log);
+            }
+            return Err(Refusal::Findings(findings.with(complaints)));
+        }
+    };
     logs::install(config, &files).map_err(|error| {
         format!(
             "the error log cannot be used ({})",
@@ -110,6 +116,7 @@ fn open(checked: Checked, early_log: Option<&Path>) -> Result<(Crew, Listeners),
         listeners.close();
         return Err(Refusal::Findings(findings.with(complaints)));
     }
+    report::print(&findings.rendered());
     findings.log();
     warn_of_limits(&config.main);
     Ok((

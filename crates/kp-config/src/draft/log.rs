@@ -77,7 +77,7 @@ impl Reader<'_> {
         }
         let target = match path.text.as_str() {
             "stderr" => ErrorLogTargetDraft::Stderr,
-            text => ErrorLogTargetDraft::File(self.log_file(text)),
+            text => ErrorLogTargetDraft::File(self.log_file(text, Some(path.span))),
         };
         Self::push(slot, (target, level), path.span);
     }
@@ -184,7 +184,9 @@ impl Reader<'_> {
                 .compile_text(&full, path.span)
                 .map(AccessLogTargetDraft::Template);
         }
-        Some(AccessLogTargetDraft::File(self.log_file(&path.text)))
+        Some(AccessLogTargetDraft::File(
+            self.log_file(&path.text, Some(path.span)),
+        ))
     }
 
     fn access_log_parameter(&mut self, log: &mut AccessLogDraft, word: &Word) -> bool {

@@ -27,6 +27,7 @@ pub(crate) struct Reader<'a> {
     pub(crate) regexes: Vec<RegexSource>,
     /// The configuration's log files.
     pub(crate) log_files: Vec<PathBuf>,
+    pub(crate) log_places: Vec<Option<Span>>,
     /// The configuration's `types`; the first is the built-in one.
     pub(crate) type_maps: Vec<TypeMap>,
     found: HashMap<(String, u16), Vec<SocketAddr>>,
@@ -48,6 +49,7 @@ impl<'a> Reader<'a> {
             names: Names::collect(tree),
             regexes: Vec::new(),
             log_files: Vec::new(),
+            log_places: Vec::new(),
             type_maps: vec![TypeMap {
                 types: types.to_vec(),
             }],
@@ -122,7 +124,7 @@ impl<'a> Reader<'a> {
     }
 
     /// The number of a log file; relative paths start at the prefix.
-    pub(crate) fn log_file(&mut self, path: &str) -> LogFileId {
+    pub(crate) fn log_file(&mut self, path: &str, place: Option<Span>) -> LogFileId {
         let path = self.under_prefix(path);
         let index = self
             .log_files
@@ -130,6 +132,7 @@ impl<'a> Reader<'a> {
             .position(|known| *known == path)
             .unwrap_or_else(|| {
                 self.log_files.push(path);
+                self.log_places.push(place);
                 self.log_files.len() - 1
             });
         LogFileId(u32::try_from(index).unwrap_or(u32::MAX))

@@ -62,6 +62,8 @@ pub struct Config {
     pub http: Http,
     /// Every log file of the configuration, absolute, without duplicates. The master opens and reopens them.
     pub log_files: Vec<PathBuf>,
+    /// Where each of them is first named; `None`: a built-in default. In the order of `log_files`.
+    pub log_places: Vec<Option<Span>>,
     /// Directories that must exist before serving (temp paths), absolute, without duplicates.
     pub temp_paths: Vec<PathBuf>,
 }

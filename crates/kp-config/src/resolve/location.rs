@@ -273,7 +273,7 @@ impl<'a, 'e> Builder<'a, 'e> {
                 .access_log
                 .to_string_lossy()
                 .into_owned();
-            let target = AccessLogTarget::File(self.reader.log_file(&path));
+            let target = AccessLogTarget::File(self.reader.log_file(&path, None));
             return vec![AccessLog {
                 target,
                 format: LogFormatId(0),

@@ -13,7 +13,7 @@ mod upstream;
 
 use crate::diagnostic::{Diagnostic, Severity};
 use crate::draft::{self, ErrorLogTargetDraft, MainDraft, Reader};
-use crate::model::{Config, CpuAffinity, ErrorLog, Http, Level, LogTarget, Main};
+use crate::model::{Config, CpuAffinity, ErrorLog, Http, Level, LogTarget, Main, RegexSource};
 use crate::span::{Span, Spanned};
 use crate::syntax::Directive;
 use std::path::PathBuf;
@@ -38,19 +38,37 @@ pub(crate) struct Environment {
     pub(crate) root: bool,
 }
 
-/// Makes a configuration of a tree. The configuration is there exactly if no diagnostic is an error.
-pub(crate) fn resolve(
-    tree: &[Directive],
-    environment: &Environment,
-) -> (Option<Config>, Vec<Diagnostic>) {
+/// What came of a tree.
+pub(crate) struct Resolved {
+    /// There exactly if no diagnostic is an error.
+    pub(crate) config: Option<Config>,
+    /// Findings.
+    pub(crate) diagnostics: Vec<Diagnostic>,
+    /// The regular expressions of a configuration that cannot be used.
+    pub(crate) regexes: Vec<RegexSource>,
+}
+
+/// Makes a configuration of a tree.
+pub(crate) fn resolve(tree: &[Directive], environment: &Environment) -> Resolved {
     let mut reader = Reader::new(environment, tree);
     let draft = draft::read(tree, &mut reader);
-    let config = config(draft, &mut reader);
+    let mut config = config(draft, &mut reader);
     let diagnostics = tidy(std::mem::take(&mut reader.diagnostics));
     let failed = diagnostics
         .iter()
         .any(|diagnostic| diagnostic.severity == Severity::Error);
-    ((!failed).then_some(config), diagnostics)
+    if failed {
+        return Resolved {
+            config: None,
+            diagnostics,
+            regexes: std::mem::take(&mut config.http.regexes),
+        };
+    }
+    Resolved {
+        config: Some(config),
+        diagnostics,
+        regexes: Vec::new(),
+    }
 }
 
 fn config(mut draft: MainDraft, reader: &mut Reader<'_>) -> Config {
@@ -76,6 +94,7 @@ fn config(mut draft: MainDraft, reader: &mut Reader<'_>) -> Config {
         main,
         http,
         log_files: std::mem::take(&mut reader.log_files),
+        log_places: std::mem::take(&mut reader.log_places),
         temp_paths,
     }
 }
@@ -129,7 +148,7 @@ fn default_error_log(reader: &mut Reader<'_>) -> ErrorLog {
     let target = if path == "stderr" {
         LogTarget::Stderr
     } else {
-        LogTarget::File(reader.log_file(&path))
+        LogTarget::File(reader.log_file(&path, None))
     };
     ErrorLog {
         target,

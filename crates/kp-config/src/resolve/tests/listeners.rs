@@ -44,13 +44,14 @@ server { listen unix:run/kp.sock; listen 8000-8002 backlog=7 so_keepalive=on; }"
 fn without_listen() {
     assert_eq!(addresses(&config(&http("server { }"))), ["0.0.0.0:80"]);
     let reading = testing::nginx(http("server { }"));
-    let (config, _) = resolve(
+    let resolved = resolve(
         &reading.directives,
         &Environment {
             root: false,
             ..environment()
         },
     );
+    let config = resolved.config;
     assert_eq!(addresses(&config.unwrap()), ["0.0.0.0:8000"]);
     assert_eq!(findings("events { }"), [""; 0]);
 }

@@ -177,6 +177,6 @@ fn the_error_log_of_the_command_line() {
         error_log: "stderr".into(),
         ..environment()
     };
-    let (config, _) = resolve(&reading.directives, &environment);
+    let config = resolve(&reading.directives, &environment).config;
     assert_eq!(config.unwrap().main.error_log[0].target, LogTarget::Stderr);
 }

@@ -39,7 +39,8 @@ pub(super) fn environment() -> Environment {
 fn load(text: &str) -> (Option<Config>, Vec<Diagnostic>) {
     let reading = testing::nginx(text);
     assert_eq!(reading.diagnostics, [], "{text}");
-    resolve(&reading.directives, &environment())
+    let resolved = resolve(&reading.directives, &environment());
+    (resolved.config, resolved.diagnostics)
 }
 
 /// `LINE:COLUMN MESSAGE` of every finding; warnings begin with `warn`.

@@ -121,7 +121,7 @@ proptest! {
     #[test]
     fn any_tree_is_resolved(tree in proptest::collection::vec(directive(), 0..10)) {
         let environment = Environment { resolve_names: false, ..environment() };
-        let (config, diagnostics) = resolve(&tree, &environment);
+        let Resolved { config, diagnostics, .. } = resolve(&tree, &environment);
         let errors = diagnostics.iter().any(|finding| finding.severity == Severity::Error);
         prop_assert_eq!(config.is_some(), !errors);
     }
@@ -131,7 +131,7 @@ proptest! {
         let server = make("server".to_owned(), Vec::new(), Some(inside));
         let tree = [make("http".to_owned(), Vec::new(), Some(vec![server]))];
         let environment = Environment { resolve_names: false, ..environment() };
-        let (config, diagnostics) = resolve(&tree, &environment);
+        let Resolved { config, diagnostics, .. } = resolve(&tree, &environment);
         let errors = diagnostics.iter().any(|finding| finding.severity == Severity::Error);
         prop_assert_eq!(config.is_some(), !errors);
     }
@@ -151,7 +151,7 @@ fn every_row_is_read_where_it_may_stand() {
             .collect();
         for context in entry.contexts.names() {
             let line = make(entry.name.to_owned(), args.clone(), block.clone());
-            let (_, diagnostics) = resolve(&around(context, line), &environment);
+            let diagnostics = resolve(&around(context, line), &environment).diagnostics;
             let misplaced = diagnostics
                 .iter()
                 .any(|finding| finding.message.contains("not allowed here"));

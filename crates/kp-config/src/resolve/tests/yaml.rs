@@ -5,7 +5,7 @@ use super::*;
 fn yaml_findings(text: &str) -> Vec<String> {
     let reading = testing::yaml(text);
     assert_eq!(reading.diagnostics, [], "{text}");
-    let (_, diagnostics) = resolve(&reading.directives, &environment());
+    let diagnostics = resolve(&reading.directives, &environment()).diagnostics;
     listed(&diagnostics)
 }
 
