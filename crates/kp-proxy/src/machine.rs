@@ -35,7 +35,7 @@ pub enum BodyState {
     Unread,
     /// Complete in memory or in a file; it can be sent again.
     Whole,
-    /// Part of it went to an upstream and cannot be called back.
+    /// Part of it went to an upstream and cannot be called back, or it was refused: nobody gets it any more.
     Consumed,
 }
 

@@ -7,6 +7,7 @@
 use crate::answer_kind::{Answer, Fault, Routed};
 use crate::failure::{Cause, Failure, Phase};
 use crate::locations::{self, Found};
+use crate::machine::BodyState;
 use crate::script::{Flow, Run};
 use crate::{Context, Exchange, Program};
 use kp_config::model::{LocationId, LocationMatch};
@@ -202,7 +203,10 @@ impl Program {
         if let (Framing::Length(length), Some(max)) =
             (exchange.request.head.framing, location.client_max_body_size)
             && length > max
+            && exchange.machine.body != BodyState::Consumed
         {
+            // Its error page is had without it.
+            exchange.machine.body = BodyState::Consumed;
             let failure = Failure::new(Phase::Route, Cause::BodyTooLarge(Some(length)));
             exchange.record.reason = Some(failure.token());
             exchange.machine.reported = Some(failure);

@@ -515,6 +515,7 @@ impl Exchange {
         context: &Context<'_>,
     ) -> Action {
         self.machine.outcome = Some(failure.peer_mark(false));
+        self.machine.body = BodyState::Consumed;
         self.end_attempt(context);
         if failure.after() != After::Abort {
             return self.fail(failure, program, context);

@@ -316,13 +316,13 @@ impl Worker {
         if !proxy.pass_request_body || Self::body_is_lost(active) {
             return BodyPlan::None;
         }
+        // Routed again after an upstream took some of it, or after it was refused.
+        if active.exchange.machine.body == BodyState::Consumed {
+            return BodyPlan::None;
+        }
         match &active.request.collected {
             Collected::Memory(body) => BodyPlan::Length(body.len() as u64),
             Collected::File(spill) => BodyPlan::Length(spill.length()),
-            // Routed again after an upstream took some of it: nothing can be called back.
-            Collected::None if active.exchange.machine.body == BodyState::Consumed => {
-                BodyPlan::None
-            }
             Collected::None => match active.exchange.request.head.framing {
                 Framing::Length(length) => BodyPlan::Length(length),
                 Framing::Chunked => BodyPlan::Chunked,
@@ -350,7 +350,9 @@ impl Worker {
                 if active.request.whole || Self::body_is_lost(active) {
                     RequestStage::Done
                 } else {
-                    self.send_continue(active);
+                    if active.exchange.machine.body != BodyState::Consumed {
+                        self.send_continue(active);
+                    }
                     RequestStage::Discarding
                 }
             }
@@ -462,7 +464,7 @@ impl Worker {
 
     /// A local answer: head and body at once.
     fn respond(&mut self, active: &mut Active, answer: &Answer) {
-        let keep = self.may_persist(active) && keeps(active);
+        let keep = self.may_persist(active);
         let mut out = active.to_client.lend(&mut self.buffers);
         let sent = {
             let facts = self.facts(active.client);
@@ -526,6 +528,7 @@ impl Worker {
         };
         // Who still waits for a 100 may never send its body: the bytes that follow could be either.
         if !stays
+            || !keeps(active)
             || Self::body_is_lost(active)
             || active.request.owes_continue && !active.request.whole
         {

@@ -214,3 +214,64 @@ fn what_came_before_a_break_arrives() {
         assert!(bytes == numbered(CAME), "spool {spool}: other bytes");
     }
 }
+
+/// A refused request gets its error page from an upstream: without its body, as if nobody had been served before, and the
+/// connection ends, since nobody can say where the next request would begin.
+///
+/// Shows: error_page, client_max_body_size
+#[test]
+fn the_error_page_of_a_refused_request_comes_from_elsewhere() {
+    let origin = Origin::named("page");
+    let kp = Setup::base(&origin)
+        .server("error_page 400 405 413 /page; client_max_body_size 10;")
+        .location("proxy_set_header X-Was $request_uri;")
+        .start();
+    for n in 0..3 {
+        for (request, status) in [
+            (
+                "GET / HTTP/1.1\r\nHost: t\r\nContent-Length: x\r\n\r\n",
+                400,
+            ),
+            (
+                "GET / HTTP/1.1\r\nHost: t\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+                400,
+            ),
+            ("TRACE / HTTP/1.1\r\nHost: t\r\n\r\n", 405),
+            (
+                "POST / HTTP/1.1\r\nHost: t\r\nContent-Length: 20\r\n\r\n01234567890123456789",
+                413,
+            ),
+            (
+                "POST / HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n14\r\n01234567890123456789\r\n0\r\n\r\n",
+                413,
+            ),
+        ] {
+            origin.forget();
+            let mut client = kp.client();
+            client.send(format!(
+                "{request}GET /smuggled HTTP/1.1\r\nHost: t\r\n\r\n"
+            ));
+            let answer = client.response();
+            assert_eq!(
+                (answer.status(), answer.text().as_str()),
+                (status, "page"),
+                "{n}: {request}"
+            );
+            assert_ne!(
+                client.end_within(SOON),
+                kp_tests::End::Complete,
+                "{n}: {request}"
+            );
+            let asked = origin.requests();
+            let page = asked.last().expect("the page was asked for");
+            assert!(
+                page.head.line.starts_with("GET /page ") && page.body.is_empty(),
+                "{page:?}"
+            );
+            assert!(
+                !origin.targets().contains(&"/smuggled".to_owned()),
+                "{n}: {request}"
+            );
+        }
+    }
+}
