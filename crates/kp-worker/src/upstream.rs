@@ -3,7 +3,7 @@
 use crate::active::{Active, RequestStage, ResponseStage};
 use crate::reactor::Worker;
 use crate::token::{Key, Kind};
-use crate::transport::{Received, Transport};
+use crate::transport::Transport;
 use crate::wheel::TimerId;
 use kp_config::model::{Balancer, Level, PeerAddress, UpstreamId};
 use kp_proxy::Input;
@@ -309,10 +309,10 @@ impl Worker {
             return;
         };
         self.end_booking(active, key);
-        let reusable = reusable && self.is_quiet(key);
         let Some(upstream) = self.upstreams.at(key) else {
             return;
         };
+        // What came behind a response that filled its last read gives no further event, and must not become the next one.
         let Some(peer) = upstream
             .peer
             .filter(|_| reusable && upstream.transport.is_quiet())
@@ -375,19 +375,6 @@ impl Worker {
             && !upstream.transport.ending
             && !upstream.transport.errored
             && self.drain.is_none()
-    }
-
-    /// Whether nothing more waits on a connection whose response is over. A last read that filled its room left the
-    /// socket's readiness standing: what came behind the response would then lie there without a further event, and be
-    /// taken for the next response.
-    fn is_quiet(&mut self, key: Key) -> bool {
-        let mut surplus = Vec::new();
-        self.upstreams.at(key).is_some_and(|upstream| {
-            matches!(
-                upstream.transport.receive(&mut surplus, 1),
-                Received::Nothing
-            )
-        })
     }
 
     /// An event on, or the end of the time of, a connection that no exchange uses: whatever it is, it ends here. Bytes

@@ -535,7 +535,7 @@ fn f07_bytes_after_a_response_that_fills_a_read_reach_nobody() {
             let whole = [head(body.len()).as_bytes(), &body].concat();
             let body = vec![b'x'; body.len() + size - whole.len()];
             let whole = [head(body.len()).as_bytes(), &body].concat();
-            conversation.send_bytes([whole, response(200, b"evil")].concat())?;
+            conversation.send([whole, response(200, b"evil")].concat())?;
             conversation.note();
             conversation.read_to_end();
             Ok(())
