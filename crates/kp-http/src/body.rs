@@ -119,7 +119,12 @@ impl BodyDecoder {
                     at += 1;
                     if let Err(error) = self.step(byte) {
                         self.state = State::Failed(error);
-                        return Err(error);
+                        if data.is_empty() {
+                            return Err(error);
+                        }
+                        // The content before it is good; the rest is an error when it is asked for.
+                        at -= 1;
+                        break;
                     }
                 }
             }

@@ -54,6 +54,27 @@ pub(crate) fn pieces(
     input: &[u8],
 ) -> Result<Pieces, kp_http::BodyError> {
     let mut found = Pieces::default();
+    take_apart(decoder, input, &mut found)?;
+    Ok(found)
+}
+
+/// The same, but what came before an error is found first: the error stays with the decoder and is the next answer.
+fn pieces_before_error(
+    decoder: &mut kp_http::BodyDecoder,
+    input: &[u8],
+) -> Result<Pieces, kp_http::BodyError> {
+    let mut found = Pieces::default();
+    match take_apart(decoder, input, &mut found) {
+        Err(error) if found.bytes == 0 => Err(error),
+        _ => Ok(found),
+    }
+}
+
+fn take_apart(
+    decoder: &mut kp_http::BodyDecoder,
+    input: &[u8],
+    found: &mut Pieces,
+) -> Result<(), kp_http::BodyError> {
     while found.count < PIECES_MAX && found.consumed < input.len() && !found.done {
         let piece = decoder.decode(input.get(found.consumed..).unwrap_or_default())?;
         if !piece.data.is_empty() {
@@ -68,7 +89,7 @@ pub(crate) fn pieces(
             break;
         }
     }
-    Ok(found)
+    Ok(())
 }
 
 /// A rate in bytes per second, with nginx's `k` and `m`; anything else is no limit.
@@ -460,7 +481,7 @@ impl Worker {
     pub(crate) fn use_response(&mut self, active: &mut Active, input: &[u8]) -> Turn {
         let mut rest = input;
         loop {
-            let found = match pieces(&mut active.response.decoder, rest) {
+            let found = match pieces_before_error(&mut active.response.decoder, rest) {
                 Ok(found) => found,
                 Err(error) => {
                     active.exchange.record.detail = Some(error.reason().to_owned());

@@ -61,8 +61,14 @@ impl Worker {
                 true
             }
             Received::Nothing => false,
-            Received::End | Received::Broken(_) => {
+            Received::End => {
                 ends.client_ended = true;
+                true
+            }
+            Received::Broken(errno) => {
+                // A reset is no half-close: the other direction leads nowhere either.
+                ends.client_ended = true;
+                active.response.write_broken = Some(errno);
                 true
             }
         };
@@ -96,8 +102,13 @@ impl Worker {
                 true
             }
             Received::Nothing => false,
-            Received::End | Received::Broken(_) => {
+            Received::End => {
                 ends.upstream_ended = true;
+                true
+            }
+            Received::Broken(errno) => {
+                ends.upstream_ended = true;
+                active.response.write_broken = Some(errno);
                 true
             }
         };

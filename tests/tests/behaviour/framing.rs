@@ -610,3 +610,23 @@ fn the_error_page_of_a_broken_body_has_none() {
         assert!(origin.last().body.is_empty());
     }
 }
+
+/// Chunks that are whole reach the client, also where what follows them in the same read is none.
+#[test]
+fn f06_what_came_before_a_malformed_chunk_is_delivered() {
+    for bad in ["zz\r\n", "2\r\nabc\r\n", "0\r\nX Y: 1\r\n\r\n"] {
+        let origin = Origin::replying(format!(
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\na\r\n0123456789\r\n{bad}"
+        ));
+        let kp = Kp::base(&origin);
+        for round in 1..=2 {
+            let mut client = kp.client();
+            client.send("GET / HTTP/1.1\r\nHost: t\r\n\r\n");
+            let (bytes, _) = client.read_to_end(SECOND * 3);
+            let text = String::from_utf8_lossy(&bytes).into_owned();
+            assert!(text.contains("0123456789"), "{bad:?}: {text:?}");
+            assert!(!text.contains("0\r\n\r\n"), "{bad:?}: {text:?}");
+            assert_eq!(origin.connections(), round, "no connection is used again");
+        }
+    }
+}

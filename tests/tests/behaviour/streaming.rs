@@ -125,6 +125,37 @@ fn an_end_passes_through_a_tunnel_in_one_direction() {
     assert_eq!(end, End::Closed);
 }
 
+#[test]
+fn a_reset_ends_a_tunnel_in_both_directions() {
+    let origin = Origin::start(|conversation| {
+        conversation.head()?;
+        conversation.send(SWITCHING)?;
+        if conversation.index == 1 {
+            conversation.read_at_least(1)?;
+            return conversation.reset();
+        }
+        conversation.read_to_end();
+        conversation.pause(SECOND * 2);
+        Ok(())
+    });
+    let kp = Kp::base(&origin);
+    let mut client = kp.client();
+    assert_eq!(client.ask(UPGRADE).status(), 101);
+    client.reset();
+    assert!(
+        wait::happens(SECOND, || kp.text("access.log").lines().count() == 1),
+        "the upstream is not waited for"
+    );
+    let mut client = kp.client();
+    assert_eq!(client.ask(UPGRADE).status(), 101);
+    client.send("x");
+    assert!(client.closes_within(SECOND));
+    assert!(
+        wait::happens(SECOND, || kp.text("access.log").lines().count() == 2),
+        "the client is not waited for"
+    );
+}
+
 /// Shows: proxy_upgrade_timeout
 #[test]
 fn an_idle_tunnel_ends() {
