@@ -88,6 +88,9 @@ fn checked(options: &Options, reload: Option<()>) -> Result<(Place, Checked), Ex
         .map_err(|refused| refuse(&refused.rendered()))?;
     let config = &checked.prepared.config;
     let mut complaints = logs::open(config).err().unwrap_or_default();
+    complaints.extend(pidfile::probe(&config.main.pid).err());
+    let made = logs::make_temporary(&config.temp_paths, checked.identity.as_ref());
+    complaints.extend(made.err().unwrap_or_default());
     let held = reload
         .and_then(|()| State::read(&State::path(&config.main.pid)))
         .map(|state| state.addresses);

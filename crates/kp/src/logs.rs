@@ -114,22 +114,40 @@ pub(crate) fn send(channel: &impl AsFd, files: &[File]) -> io::Result<()> {
 }
 
 /// Makes the directories that must exist before serving, for the workers alone.
-pub(crate) fn make_temporary(paths: &[PathBuf], identity: Option<&Identity>) -> Result<(), String> {
-    for path in paths {
-        let made = fs::DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(path);
-        made.map_err(|error| report::failed("mkdir()", path, &error))?;
-        if let Some(identity) = identity
-            .filter(|identity| fs::metadata(path).is_ok_and(|found| found.uid() != identity.uid()))
-        {
+pub(crate) fn make_temporary(
+    paths: &[PathBuf],
+    identity: Option<&Identity>,
+) -> Result<(), Vec<Diagnostic>> {
+    let complaints: Vec<_> = paths
+        .iter()
+        .filter_map(|path| make_one(path, identity).err())
+        .map(|text| {
+            Diagnostic::system(text).hint(
+                "name a directory that can be made with \"client_body_temp_path\" or \"proxy_temp_path\", or another prefix with -p",
+            )
+        })
+        .collect();
+    if complaints.is_empty() {
+        Ok(())
+    } else {
+        Err(complaints)
+    }
+}
+
+fn make_one(path: &Path, identity: Option<&Identity>) -> Result<(), String> {
+    let made = fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(path);
+    made.map_err(|error| report::failed("mkdir()", path, &error))?;
+    match identity {
+        Some(identity) if fs::metadata(path).is_ok_and(|found| found.uid() != identity.uid()) => {
             identity
                 .take_ownership(path)
-                .map_err(|error| report::failed("chown()", path, &error))?;
+                .map_err(|error| report::failed("chown()", path, &error))
         }
+        _ => Ok(()),
     }
-    Ok(())
 }
 
 fn open_one(path: &Path) -> Result<File, String> {
@@ -266,10 +284,13 @@ mod tests {
         }
         let file = folder.path().join("file");
         fs::write(&file, "").unwrap();
-        let complaint = make_temporary(&[file.join("x")], None).unwrap_err();
-        assert!(
-            complaint.starts_with("mkdir() ") && complaint.ends_with("(20: Not a directory)"),
-            "{complaint}"
-        );
+        let complaints = make_temporary(&[file.join("x"), file.join("y")], None).unwrap_err();
+        assert_eq!(complaints.len(), 2);
+        for complaint in complaints.iter().map(|one| one.message.as_str()) {
+            assert!(
+                complaint.starts_with("mkdir() ") && complaint.ends_with("(20: Not a directory)"),
+                "{complaint}"
+            );
+        }
     }
 }

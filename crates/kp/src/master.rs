@@ -274,12 +274,14 @@ impl Master {
             identity,
             findings,
         } = checked;
-        findings.log();
-        let complain = |text: String| {
-            log::error!(target: "emerg", "{text}");
-            format!("kp: [emerg] {text}\n")
-        };
-        let files = match logs::open(&prepared.config) {
+        let slots = worker_count(&prepared.config.main);
+        let staged = logs::make_temporary(&prepared.config.temp_paths, identity.as_ref())
+            .and_then(|()| logs::open(&prepared.config))
+            .and_then(|files| {
+                let listeners = &prepared.config.http.listeners;
+                self.listeners.stage(listeners, slots).map(|()| files)
+            });
+        let files = match staged {
             Ok(files) => files,
             Err(complaints) => {
                 let refused = findings.with(complaints);
@@ -287,13 +289,7 @@ impl Master {
                 return Err(refused.rendered());
             }
         };
-        logs::make_temporary(&prepared.config.temp_paths, identity.as_ref()).map_err(complain)?;
-        let slots = worker_count(&prepared.config.main);
-        if let Err(complaints) = self.listeners.stage(&prepared.config.http.listeners, slots) {
-            let refused = findings.with(complaints);
-            refused.log();
-            return Err(refused.rendered());
-        }
+        findings.log();
         Ok(Crew {
             number: self.plan.next_number(),
             prepared,

@@ -3,6 +3,7 @@
 //! The lock says whether a master lives; the text only says which one. So a stale file never stops a start, and a second
 //! master with the same pid file is refused by name.
 
+use kp_config::Diagnostic;
 use kp_sys::lock;
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -20,6 +21,18 @@ pub(crate) struct PidFile {
 pub(crate) fn living_master(path: &Path) -> Option<i32> {
     let file = File::options().read(true).write(true).open(path).ok()?;
     lock::holder(&file).ok().flatten()
+}
+
+/// Whether a pid file can be made here: told before anything is done that cannot be undone.
+pub(crate) fn probe(path: &Path) -> Result<(), Diagnostic> {
+    let trial = beside(path, &format!("trial.{}", kp_sys::process::id()));
+    let tried = File::options().write(true).create_new(true).open(&trial);
+    tried
+        .and_then(|_| fs::remove_file(&trial))
+        .map_err(|error| {
+            Diagnostic::system(crate::report::failed("open()", path, &error))
+                .hint("name a file that can be written with \"pid\"")
+        })
 }
 
 impl PidFile {

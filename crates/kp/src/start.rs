@@ -102,7 +102,13 @@ fn open(checked: Checked, early_log: Option<&Path>) -> Result<(Crew, Listeners),
             report::numbered(&error)
         )
     })?;
-    logs::make_temporary(&config.temp_paths, identity.as_ref())?;
+    let mut complaints = logs::make_temporary(&config.temp_paths, identity.as_ref())
+        .err()
+        .unwrap_or_default();
+    complaints.extend(pidfile::probe(&config.main.pid).err());
+    if !complaints.is_empty() {
+        return Err(Refusal::Findings(findings.with(complaints)));
+    }
     let slots = if config.main.master_process {
         worker_count(&config.main)
     } else {
