@@ -346,7 +346,7 @@ table! {
     "proxy_pass_request_headers" "on | off", HSL, (1), ONCE, "on", {}, [level flag pass_request_headers], "Whether the client's header fields are sent to the upstream.";
     "proxy_pass_request_body" "on | off", HSL, (1), ONCE, "on", {}, [level flag pass_request_body], "Whether the client's body is sent to the upstream.";
     "proxy_pass_trailers" "on | off", HSL, (1), ONCE, "off", {}, [level flag pass_trailers], "Whether trailers of the upstream's answer are passed on.";
-    "proxy_limit_rate" "rate", HSL, (1), ONCE, "0", {}, [level template limit_rate], "How many bytes a second are read from the upstream; 0 is no limit.";
+    "proxy_limit_rate" "rate", HSL, (1), ONCE, "0", {}, [level evaluated_size limit_rate], "How many bytes a second are read from the upstream; 0 is no limit.";
     "proxy_upgrade" "protocol ... | off", HSL, (1+), ONCE, "websocket", {}, [level upgrade upgrade], "Protocols a client may switch to through kp (kp's own).";
     "proxy_upgrade_timeout" "time", HSL, (1), ONCE, "1h", {}, [level time upgrade_timeout], "How long a switched connection may be idle (kp's own).";
     "proxy_forwarding" "edge | append | off", HSL, (1), ONCE, "off", {}, [level forwarding forwarding], "Adds X-Forwarded-For, -Proto, -Host and -Port, Forwarded, Via and X-Request-Id: `edge` replaces what the client sent, `append` extends it (kp's own).";

@@ -92,11 +92,12 @@ fn take_apart(
     Ok(())
 }
 
-/// A rate in bytes per second, with nginx's `k` and `m`; anything else is no limit.
+/// A rate in bytes per second, with the `k`, `m` and `g` of the configuration; anything else a variable says is no limit.
 fn rate_bytes(text: &[u8]) -> u64 {
     let (digits, unit) = match text {
         [digits @ .., b'k' | b'K'] => (digits, 1 << 10),
         [digits @ .., b'm' | b'M'] => (digits, 1 << 20),
+        [digits @ .., b'g' | b'G'] => (digits, 1 << 30),
         digits => (digits, 1),
     };
     let number = std::str::from_utf8(digits)
@@ -731,6 +732,7 @@ mod tests {
             ("10", 10),
             ("4k", 4096),
             ("1M", 1 << 20),
+            ("2g", 2 << 30),
             ("x", 0),
             ("-1", 0),
         ] {

@@ -222,6 +222,21 @@ impl Reader<'_> {
         self.put(directive, slot, Self::compile);
     }
 
+    /// A size that may have variables; without them it is checked here.
+    pub(crate) fn evaluated_size(
+        &mut self,
+        directive: &Directive,
+        slot: &mut Option<Spanned<Template>>,
+    ) {
+        self.put(directive, slot, |reader, word| {
+            let template = reader.compile(word)?;
+            if template.as_literal().is_some() {
+                reader.read_size::<u64>(directive, word)?;
+            }
+            Some(template)
+        });
+    }
+
     /// Texts with variables.
     pub(crate) fn arguments(
         &mut self,

@@ -95,6 +95,10 @@ pub(super) const IN_A_LOCATION: &[(&str, &str)] = &[
     ("proxy_bind foo;", "2:12 invalid address \"foo\""),
     ("proxy_ignore_headers Foo;", "2:22 invalid value \"Foo\""),
     (
+        "proxy_limit_rate 1kb;",
+        "2:18 \"proxy_limit_rate\" directive invalid value",
+    ),
+    (
         "proxy_set_header \"X Y\" 1;",
         "2:18 invalid header name \"X Y\"",
     ),
