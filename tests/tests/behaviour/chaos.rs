@@ -11,7 +11,6 @@ use kp_tests::{Client, Conversation, Kp, Origin, Setup, process};
 use nix::sys::signal::Signal;
 
 const CLIENTS: u64 = 12;
-const ROUNDS: usize = 60;
 const MILLI: Duration = Duration::from_millis(1);
 
 /// What the upstream does, named in the target.
@@ -222,23 +221,29 @@ fn chaotic(origin: &Origin) -> Setup {
         .server("location / { return 200 ok; }")
 }
 
-#[test]
-fn nothing_is_mixed_up_and_nothing_stays_behind() {
-    let origin = Origin::start(misbehave);
-    let mut kp = chaotic(&origin).start();
+/// The crowd, each client for some rounds; meanwhile something else may happen.
+fn crowd(kp: &Kp, rounds: usize, meanwhile: impl Fn()) {
     let served = AtomicUsize::new(0);
     std::thread::scope(|scope| {
         for client in 0..CLIENTS {
-            let (kp, served) = (&kp, &served);
+            let served = &served;
             scope.spawn(move || {
                 let mut random = Random(0x1234_5678_9abc_def1 ^ (client << 40));
-                for round in 0..ROUNDS {
+                for round in 0..rounds {
                     visit(kp, &mut random, &format!("{client}-{round}"), served);
                 }
             });
         }
+        meanwhile();
     });
-    assert!(served.into_inner() > 200, "most of it should work");
+    assert!(served.into_inner() > 3 * rounds, "most of it should work");
+}
+
+#[test]
+fn nothing_is_mixed_up_and_nothing_stays_behind() {
+    let origin = Origin::start(misbehave);
+    let mut kp = chaotic(&origin).start();
+    crowd(&kp, 60, || {});
     let worker = kp.worker_pid();
     assert_eq!(kp.get("/").status(), 200, "it serves");
     wait::until(SOON, "only idle upstream connections", || {
@@ -258,4 +263,24 @@ fn nothing_is_mixed_up_and_nothing_stays_behind() {
         "nothing is waited for in vain"
     );
     origin.wait_all_closed(SOON);
+}
+
+/// The same while generations come and go: every worker of an old one finds its end.
+#[test]
+fn generations_end_in_the_middle_of_it() {
+    let origin = Origin::start(misbehave);
+    let kp = chaotic(&origin).start();
+    crowd(&kp, 40, || {
+        for _ in 0..6 {
+            kp.reload();
+            wait::pause(MILLI * 250);
+        }
+    });
+    assert_eq!(kp.get("/").status(), 200, "it serves");
+    wait::until(Duration::from_secs(10), "the old workers to end", || {
+        kp.all_pids().len() == 1
+    });
+    wait::until(SOON, "only idle upstream connections", || {
+        origin.open_connections() <= 8
+    });
 }
