@@ -262,6 +262,8 @@ struct Life<'a> {
     answered: Option<&'static str>,
     /// More interim responses than anybody needs are sent.
     floods: bool,
+    /// The body that nobody wanted was looked at.
+    sifted: bool,
     seen: &'a mut BTreeSet<String>,
 }
 
@@ -292,6 +294,7 @@ impl<'a> Life<'a> {
             stale: 0,
             answered: None,
             floods,
+            sifted: false,
             seen,
         }
     }
@@ -377,8 +380,13 @@ impl<'a> Life<'a> {
         ));
         self.seen.insert(name(&input));
         let cause = self.cause(&input);
-        let gone = matches!(input, Input::ClientGone);
-        let before = self.exchange.machine.phase;
+        let gone = matches!(input, Input::ClientGone | Input::ClientCut);
+        let mut before = self.exchange.machine.phase;
+        if matches!(input, Input::BodyRefused(_)) {
+            // The answer was decided and not a byte of it sent.
+            self.answered = None;
+            before = Stage::New;
+        }
         let action = {
             let context = context(self.world, self.now_ms);
             self.exchange.handle(input, &self.world.program, &context)
@@ -565,6 +573,8 @@ impl<'a> Life<'a> {
                 self.tunnel()
             }
             Action::OpenFile(query) => Some(self.open(&query)),
+            Action::SendFile(_) if self.sift() => Some(refused_body()),
+            Action::Respond(answer) if answer.status < 300 && self.sift() => Some(refused_body()),
             Action::SendFile(_) => self.end_of_answer(&[Cause::Internal, Cause::ClientSendTimeout]),
             Action::Respond(_) | Action::RespondFailure(_) => {
                 self.end_of_answer(&[Cause::ClientSendTimeout])
@@ -577,13 +587,20 @@ impl<'a> Life<'a> {
         }
     }
 
+    /// The worker's look at a body that nobody wants: whether it is malformed.
+    fn sift(&mut self) -> bool {
+        let framing = self.exchange.request.head.framing;
+        let first = !std::mem::replace(&mut self.sifted, true);
+        first && !matches!(framing, Framing::None) && self.random.chance(30)
+    }
+
     fn collect(&mut self) -> Input {
         match self.random.below(10) {
             0 => client(Cause::BodyTooLarge(None)),
             1 => client(Cause::ClientBodyTimeout),
             2 => client(Cause::BadBody),
             3 => client(Cause::Internal),
-            4 => Input::ClientGone,
+            4 => Input::ClientCut,
             5 => client(Cause::ClientSendTimeout),
             _ => Input::Collected,
         }
@@ -927,6 +944,10 @@ fn client(cause: Cause) -> Input {
     Input::ClientFailed(Failure::new(phase, cause))
 }
 
+fn refused_body() -> Input {
+    Input::BodyRefused(Failure::new(Phase::RequestBody, Cause::BadBody))
+}
+
 fn upstream_failed(phase: Phase, cause: Cause) -> Input {
     Input::UpstreamFailed(Failure::new(phase, cause))
 }
@@ -966,6 +987,8 @@ fn thousands_of_lives_keep_the_rules() {
             "Collected",
             "ClientFailed",
             "ClientGone",
+            "ClientCut",
+            "BodyRefused",
             "Connected",
             "UpstreamFailed",
             "ResponseHead",
