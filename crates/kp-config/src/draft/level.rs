@@ -150,7 +150,7 @@ impl Reader<'_> {
         let message = format!(
             "\"{name}\" directive is duplicate, \"{earlier}\" directive was specified earlier"
         );
-        self.error(directive.at, message);
+        self.refuse(directive.at, message, "keep one of the two");
         true
     }
 
@@ -411,9 +411,10 @@ impl Reader<'_> {
             }
             Some(status @ 300..=599) => u16::try_from(status).ok(),
             Some(_) => {
-                self.error(
+                self.refuse(
                     word.span,
                     format!("value \"{text}\" must be between 300 and 599"),
+                    "a page stands for the answers with these statuses",
                 );
                 None
             }
@@ -477,7 +478,8 @@ impl Reader<'_> {
         let token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
         let fine = !word.text.is_empty() && word.text.bytes().all(token);
         if !fine {
-            self.error(word.span, format!("invalid header name \"{}\"", word.text));
+            let message = format!("invalid header name \"{}\"", word.text);
+            self.refuse(word.span, message, "a name has letters, digits and \"-\"");
         }
         fine
     }

@@ -75,9 +75,10 @@ impl Reader<'_> {
                 .collect(),
         };
         if hosts.is_empty() {
-            self.error(
+            self.refuse(
                 word.span,
                 format!("host not found in \"{text}\" of the \"listen\" directive"),
+                "an address of this machine, `*` for all of them, or a name that resolves to one",
             );
         }
         let ports = first_port..=last_port;
@@ -132,10 +133,20 @@ fn parameter(listen: &mut ListenDraft, word: &Word) -> Result<(), Diagnostic> {
             | "setfib" | "accept_filter" | "multipath",
             _,
         ) => {
-            return Err(Diagnostic::error(
-                word.span,
-                format!("the \"{name}\" parameter of \"listen\" is not supported yet"),
-            ));
+            let text = format!("the \"{name}\" parameter of \"listen\" is not supported yet");
+            let advice = match name {
+                "ssl" | "quic" => {
+                    "this version of kp serves HTTP without TLS: end TLS in front of it, or listen on another port without it"
+                }
+                "http2" | "spdy" => {
+                    "this version of kp speaks HTTP/1.1; clients do too when the parameter is left out"
+                }
+                "proxy_protocol" => {
+                    "this version of kp takes the client's address from the connection only"
+                }
+                _ => "leave it out: the socket works without it",
+            };
+            return Err(Diagnostic::error(word.span, text).hint(advice));
         }
         _ => {
             let hint = "parameters are: default_server, backlog=, rcvbuf=, sndbuf=, reuseport, ipv6only=, so_keepalive=";

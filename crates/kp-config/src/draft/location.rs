@@ -429,7 +429,8 @@ impl Reader<'_> {
         if crate::compile::is_name(name) || is_braced(name) {
             return self.compile(word);
         }
-        self.error(word.span, format!("unknown \"{name}\" variable"));
+        let message = format!("unknown \"{name}\" variable");
+        self.refuse(word.span, message, "one variable stands here: $name");
         None
     }
 

@@ -85,7 +85,8 @@ impl ServerDraft {
             }
             if let Some(pattern) = text.strip_prefix('~') {
                 if pattern.is_empty() {
-                    reader.error(word.span, format!("empty regex in server name \"{text}\""));
+                    let message = format!("empty regex in server name \"{text}\"");
+                    reader.refuse(word.span, message, "a regular expression follows the \"~\"");
                 } else {
                     // A host is compared in lower case, so an expression with capitals could only match without case.
                     let caseless = pattern.bytes().any(|byte| byte.is_ascii_uppercase());
@@ -167,9 +168,10 @@ impl HttpDraft {
                 .iter()
                 .any(|format| format.name == name.text);
         if taken {
-            reader.error(
+            reader.refuse(
                 name.span,
                 format!("duplicate \"log_format\" name \"{}\"", name.text),
+                "every format has a name of its own; \"combined\" is built in",
             );
         }
         let mut escape = crate::model::Escape::Default;

@@ -132,7 +132,8 @@ impl Reader<'_> {
             return;
         }
         if !seen.texts.insert(text.clone()) {
-            self.error(key.span, format!("conflicting parameter \"{}\"", key.text));
+            let message = format!("conflicting parameter \"{}\"", key.text);
+            self.refuse(key.span, message, "the map has this key already");
         } else if wildcard {
             map.wildcards.push((text, value));
         } else {

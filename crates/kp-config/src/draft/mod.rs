@@ -364,7 +364,7 @@ fn unknown_or_misplaced(directive: &Directive, context: Contexts) -> Diagnostic 
         _ if is_of_nginx(name) => {
             error.hint("a directive of nginx that this version of kp does not have")
         }
-        _ => error,
+        _ => error.hint("neither kp nor nginx has it: is it of a module that was added to nginx?"),
     }
 }
 

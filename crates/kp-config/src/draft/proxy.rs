@@ -323,7 +323,8 @@ impl Reader<'_> {
                     .and_then(|rest| rest.strip_suffix(']'))
                     .is_some_and(|inside| inside.parse::<std::net::Ipv6Addr>().is_ok());
             if !parsed {
-                self.error(address.span, format!("invalid address \"{text}\""));
+                let message = format!("invalid address \"{text}\"");
+                self.refuse(address.span, message, "it is an IP address of this machine");
                 return;
             }
         }

@@ -67,6 +67,16 @@ impl<'a> Reader<'a> {
         self.report(Diagnostic::error(span, message));
     }
 
+    /// Notes an error and what to do about it.
+    pub(crate) fn refuse(
+        &mut self,
+        span: Span,
+        message: impl Into<String>,
+        advice: impl Into<String>,
+    ) {
+        self.report(Diagnostic::error(span, message).hint(advice));
+    }
+
     /// Notes a warning.
     pub(crate) fn warning(
         &mut self,
@@ -205,7 +215,7 @@ fn variable_diagnostic(error: &VariableError, span: Span) -> Diagnostic {
             let diagnostic = Diagnostic::error(span, format!("unknown \"{name}\" variable"));
             match near {
                 Some(near) => diagnostic.hint(format!("did you mean \"${near}\"?")),
-                None => diagnostic,
+                None => diagnostic.hint("no directive here defines it, and it is not built in"),
             }
         }
     }

@@ -172,7 +172,8 @@ impl UpstreamDraft {
         let consistent = match rest.first() {
             Some(word) if word.text == "consistent" => true,
             Some(word) => {
-                reader.error(word.span, format!("invalid parameter \"{}\"", word.text));
+                let message = format!("invalid parameter \"{}\"", word.text);
+                reader.refuse(word.span, message, "it can be \"consistent\"");
                 return;
             }
             None => false,
@@ -197,7 +198,12 @@ impl UpstreamDraft {
                 true
             }
             [word, ..] => {
-                reader.error(word.span, format!("invalid parameter \"{}\"", word.text));
+                let message = format!("invalid parameter \"{}\"", word.text);
+                reader.refuse(
+                    word.span,
+                    message,
+                    "it can be \"two\", or \"two\" and \"least_conn\"",
+                );
                 return;
             }
         };
@@ -220,7 +226,8 @@ impl UpstreamDraft {
         let local = match rest.first() {
             Some(word) if word.text == "local" => true,
             Some(word) => {
-                reader.error(word.span, format!("invalid parameter \"{}\"", word.text));
+                let message = format!("invalid parameter \"{}\"", word.text);
+                reader.refuse(word.span, message, "it can be \"local\"");
                 return;
             }
             None => false,
@@ -278,7 +285,9 @@ impl Reader<'_> {
                         let host = rest.split('/').next().unwrap_or("");
                         error.hint(format!("a server has no scheme: write \"{host}\""))
                     }
-                    _ => error,
+                    _ => error.hint(
+                        "the form is `host`, `host:port` or `unix:/path`; a port is at most 65535",
+                    ),
                 });
                 Vec::new()
             }
@@ -332,11 +341,11 @@ fn server_parameter(line: &mut ServerLineDraft, word: &Word) -> Result<(), Diagn
         ("resolve", None) | ("service" | "route" | "slow_start", Some(_)) | ("drain", None) => {
             let message = format!("the \"{name}\" parameter of \"server\" is not supported yet");
             let error = Diagnostic::error(word.span, message);
-            return Err(if name == "resolve" {
-                error.hint("without it the name is looked up when the configuration is loaded")
+            return Err(error.hint(if name == "resolve" {
+                "without it the name is looked up when the configuration is loaded"
             } else {
-                error
-            });
+                "leave it out: the server works without it"
+            }));
         }
         _ => {
             return Err(invalid(

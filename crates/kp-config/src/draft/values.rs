@@ -26,11 +26,12 @@ impl Reader<'_> {
             }
             let name = &directive.name.text;
             let text = &word.text;
-            reader.error(
+            reader.refuse(
                 word.span,
                 format!(
                     "invalid value \"{text}\" in \"{name}\" directive, it must be \"on\" or \"off\""
                 ),
+                format!("write `{name} on;` or `{name} off;`"),
             );
             None
         });

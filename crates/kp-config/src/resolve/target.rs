@@ -101,8 +101,9 @@ impl Builder<'_, '_> {
         let endpoint = match Endpoint::parse(authority) {
             Ok(endpoint) => endpoint,
             Err(problem) => {
-                self.reader
-                    .error(span, format!("{problem} in upstream \"{authority}\""));
+                let message = format!("{problem} in upstream \"{authority}\"");
+                let advice = "the form is `http://host:port` or `http://unix:/path:`; a port is at most 65535";
+                self.reader.refuse(span, message, advice);
                 return None;
             }
         };
