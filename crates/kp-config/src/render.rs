@@ -108,15 +108,9 @@ fn push_place(span: Span, source: &Source, out: &mut String) {
 }
 
 fn push_excerpt(span: Span, source: &Source, margin: usize, out: &mut String) {
-    let line = source
-        .text
-        .split('\n')
-        .nth(span.line.saturating_sub(1) as usize)
-        .unwrap_or_default();
-    let line = line.strip_suffix('\r').unwrap_or(line);
-    if line.is_empty() {
+    let Some((span, line)) = shown_line(span, &source.text) else {
         return;
-    }
+    };
     let cells: Vec<(String, usize)> = line.chars().map(cell).collect();
     let caret = (span.column.saturating_sub(1) as usize).min(cells.len());
     let columns_of = |from: usize, to: usize| {
@@ -163,6 +157,30 @@ fn push_excerpt(span: Span, source: &Source, margin: usize, out: &mut String) {
     let carets = columns_of(caret, end).max(1);
     out.extend(std::iter::repeat_n('^', carets));
     out.push('\n');
+}
+
+/// The line a place is on. The end of a file is often an empty line: what is missing there belongs behind the last line
+/// that says something, and that one is shown.
+fn shown_line(span: Span, text: &str) -> Option<(Span, &str)> {
+    let trimmed = |line: &'_ str| line.trim_end_matches([' ', '\t', '\r']).len();
+    let wanted = span.line.saturating_sub(1) as usize;
+    let (index, line) = text
+        .split('\n')
+        .enumerate()
+        .take(wanted.saturating_add(1))
+        .filter(|(_, line)| trimmed(line) > 0)
+        .last()?;
+    if index == wanted {
+        return Some((span, line.strip_suffix('\r').unwrap_or(line)));
+    }
+    let line = line.get(..trimmed(line)).unwrap_or(line);
+    let behind = Span {
+        line: u32::try_from(index + 1).ok()?,
+        column: u32::try_from(line.chars().count() + 1).ok()?,
+        length: 1,
+        ..span
+    };
+    Some((behind, line))
 }
 
 /// A character as it is shown, and its columns.
@@ -269,6 +287,17 @@ mod tests {
         for (text, expected) in cases {
             assert_eq!(excerpt(text), expected, "{text}");
         }
+    }
+
+    #[test]
+    fn what_the_end_lacks_is_shown_behind_the_last_text() {
+        let expected = "kp: [emerg] unexpected end of file, expecting \"}\" in kp.conf:5:1\n\
+            \x202 |   pid a;\n\
+            \x20  |         ^\n";
+        for text in ["http {\n  pid a;\n\n\n", "http {\n  pid a; \r\n \r\n\t\n"] {
+            assert!(shown(text).starts_with(expected), "{}", shown(text));
+        }
+        assert!(!shown("\n\n}").contains("1 |"), "{}", shown("\n\n}"));
     }
 
     #[test]
