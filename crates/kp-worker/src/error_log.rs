@@ -57,6 +57,16 @@ pub fn install(targets: &[ErrorLog], files: Vec<OwnedFd>) {
     });
 }
 
+/// Whether what is logged goes to the standard error and nowhere else, so that it need not be said there a second time.
+pub fn is_stderr_only() -> bool {
+    BACKEND.lock().is_ok_and(|backend| {
+        backend.as_ref().is_some_and(|backend| {
+            let mut targets = backend.targets.iter();
+            targets.all(|target| target.target == LogTarget::Stderr)
+        })
+    })
+}
+
 /// Puts reopened files, beginning with log file number `first`, in the place of the old ones.
 pub fn reopened(first: usize, files: &[OwnedFd]) {
     if let Ok(mut backend) = BACKEND.lock()

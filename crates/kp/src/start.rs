@@ -15,6 +15,7 @@ use kp_sys::poll;
 use kp_sys::process::{self, Fork};
 use kp_sys::signals::Signals;
 use kp_sys::socket::{recv_fds, send_fds, seqpacket_pair};
+use kp_worker::error_log;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
@@ -58,17 +59,24 @@ pub(crate) fn serve(options: &Options, command_line: &str) -> ExitCode {
         Ok((crew, listeners)) => launch(place, crew, listeners, command_line),
         Err(refusal) => {
             match refusal {
-                Refusal::Findings(refused) => {
-                    report::print(&refused.rendered());
-                    refused.log();
-                }
+                Refusal::Findings(refused) => tell(&refused),
                 Refusal::Sentence(text) => {
                     report::say(format_args!("[emerg] {text}"));
-                    log::error!(target: "emerg", "{text}");
+                    if !error_log::is_stderr_only() {
+                        log::error!(target: "emerg", "{text}");
+                    }
                 }
             }
             ExitCode::FAILURE
         }
+    }
+}
+
+/// Findings for the terminal, with lines and carets, and for the log; once where the log is the terminal, as nginx.
+fn tell(findings: &Refused) {
+    report::print(&findings.rendered());
+    if !error_log::is_stderr_only() {
+        findings.log();
     }
 }
 
@@ -122,8 +130,7 @@ fn open(checked: Checked, early_log: Option<&Path>) -> Result<(Crew, Listeners),
         listeners.close();
         return Err(Refusal::Findings(findings.with(complaints)));
     }
-    report::print(&findings.rendered());
-    findings.log();
+    tell(&findings);
     warn_of_limits(&config.main);
     Ok((
         Crew {

@@ -134,6 +134,13 @@ fn a_second_kp_on_the_same_port_does_not_start() {
     let second = Setup::new(&text).check_start();
     assert_ne!(second.code, 0);
     assert!(second.stderr.contains("in use"), "{}", second.stderr);
+    // Once, even where the log is the terminal.
+    let text = format!(
+        "error_log stderr; pid once.pid; events {{}} http {{ access_log off; server {{ listen {}; }} }}",
+        kp.address()
+    );
+    let once = Setup::new(&text).exactly().check_start();
+    assert_eq!(once.stderr.matches("in use").count(), 1, "{}", once.stderr);
     assert_eq!(kp.get("/").text(), "one");
 }
 
@@ -390,6 +397,8 @@ fn workers_give_up_the_rights_of_root() {
         .main("user nobody nogroup;")
         .as_root_of_its_own()
         .start();
+    // Who answers has given them up; a listening port alone does not tell that yet.
+    assert_eq!(kp.get("/").text(), "one");
     let uid = process::status(kp.worker_pid(), "Uid").expect("a status");
     assert!(uid.starts_with("65534"), "{uid}");
     let groups = process::status(kp.worker_pid(), "Groups").expect("a status");
@@ -402,7 +411,6 @@ fn workers_give_up_the_rights_of_root() {
             .expect("a status")
             .starts_with("0")
     );
-    assert_eq!(kp.get("/").text(), "one");
 }
 
 /// Shows: worker_rlimit_nofile, worker_cpu_affinity, working_directory
