@@ -89,7 +89,14 @@ impl<'a> Reader<'a> {
 
     /// Compiles a word with variables.
     pub(crate) fn compile(&mut self, word: &Word) -> Option<Template> {
-        self.compile_text(&word.text, word.span)
+        match self.names.compile(&word.text) {
+            Ok(template) => Some(template),
+            Err(error) => {
+                let span = place_of(&error, word);
+                self.report(variable_diagnostic(&error, span));
+                None
+            }
+        }
     }
 
     /// Compiles a part of a word.
@@ -199,6 +206,38 @@ impl<'a> Reader<'a> {
         slot.get_or_insert_with(|| Spanned::new(Vec::new(), span))
             .value
             .push(value);
+    }
+}
+
+/// Where in a word the variable stands; the whole word where escapes keep its text from lying there as it is.
+fn place_of(error: &VariableError, word: &Word) -> Span {
+    let (VariableError::Unknown(name, _) | VariableError::Unclosed(name)) = error else {
+        return word.span;
+    };
+    let quote = usize::from(word.quoted);
+    let as_written = word.text.chars().count() + 2 * quote == word.span.length as usize;
+    let continues =
+        |rest: &str| rest.starts_with(|next: char| next.is_ascii_alphanumeric() || next == '_');
+    let found = [format!("${name}"), format!("${{{name}")]
+        .iter()
+        .filter_map(|needle| {
+            let mut starts = word.text.match_indices(needle.as_str());
+            let (at, _) = starts.find(|(at, _)| {
+                !continues(word.text.get(at + needle.len()..).unwrap_or_default())
+            })?;
+            Some((at, needle.chars().count()))
+        })
+        .min();
+    match found {
+        Some((at, length)) if as_written => {
+            let before = word.text.get(..at).unwrap_or_default().chars().count() + quote;
+            Span {
+                column: word.span.column + u32::try_from(before).unwrap_or(0),
+                length: u32::try_from(length).unwrap_or(1),
+                ..word.span
+            }
+        }
+        _ => word.span,
     }
 }
 

@@ -164,6 +164,22 @@ fn mistakes() {
             "2:14 unknown log format escaping \"foo\"",
         ),
         ("log_format a $nosuch;", "2:14 unknown \"nosuch\" variable"),
+        (
+            "log_format a 'ü $nosuch_not $nosuch' x;",
+            "2:17 unknown \"nosuch_not\" variable",
+        ),
+        (
+            "log_format a \"$host-$nosuch\";",
+            "2:21 unknown \"nosuch\" variable",
+        ),
+        (
+            "log_format a $host${nosuch}$nosuch;",
+            "2:19 unknown \"nosuch\" variable",
+        ),
+        (
+            "log_format a '\\'$nosuch';",
+            "2:14 unknown \"nosuch\" variable",
+        ),
     ];
     for (text, finding) in cases {
         assert_eq!(findings(&http(text)), [finding], "{text}");

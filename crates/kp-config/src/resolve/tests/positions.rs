@@ -44,7 +44,7 @@ pub(super) const IN_A_LOCATION: &[(&str, &str)] = &[
     ("add_header X $nosuch;", "2:14 unknown \"nosuch\" variable"),
     (
         "add_header X \"${host\";",
-        "2:14 the closing bracket in \"host\" variable is missing",
+        "2:15 the closing bracket in \"host\" variable is missing",
     ),
     ("add_header X \"a$\";", "2:14 invalid variable name"),
     ("lingering_close maybe;", "2:17 invalid value \"maybe\""),
