@@ -30,6 +30,20 @@ struct LogFile {
     /// When waiting ends.
     flush_at_ms: u64,
     alerted_ms: u64,
+    /// Lines that were dropped since the last alert.
+    unreported: u64,
+}
+
+impl LogFile {
+    /// Counts lines that were dropped. At most once a minute they are to be told of: all since the last time.
+    fn dropped(&mut self, lines: u64, now_ms: u64) -> Option<u64> {
+        self.unreported += lines;
+        if now_ms < self.alerted_ms {
+            return None;
+        }
+        self.alerted_ms = now_ms + ALERT_EVERY_MS;
+        Some(std::mem::take(&mut self.unreported))
+    }
 }
 
 /// All log files of a worker.
@@ -54,6 +68,7 @@ impl Logs {
                 buffer_bytes: 0,
                 flush_at_ms: u64::MAX,
                 alerted_ms: 0,
+                unreported: 0,
             })
             .collect();
         Self {
@@ -173,10 +188,9 @@ impl Worker {
             let lost = write_lines(fd, &file.pending);
             if lost > 0 {
                 self.counters.add(Counter::LogLinesDropped, lost);
-                if now_ms >= file.alerted_ms {
-                    file.alerted_ms = now_ms + ALERT_EVERY_MS;
+                if let Some(lost) = file.dropped(lost, now_ms) {
                     let path = self.config.log_files.get(id.index()).map(|path| path.display().to_string()).unwrap_or_default();
-                    log::error!(target: "alert", "write() to \"{path}\" failed, {lost} lines were dropped; lines that are dropped during the next minute are counted only");
+                    log::error!(target: "alert", "write() to \"{path}\" failed, {lost} lines were dropped; more of them are counted, and told after a minute at the earliest");
                 }
             }
             file.pending.clear();
@@ -289,4 +303,26 @@ fn write_lines(fd: &impl AsFd, lines: &[u8]) -> u64 {
         }
     }
     memchr::memchr_iter(b'\n', rest).count() as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_dropped_line_is_told_of_once_and_at_most_one_alert_a_minute() {
+        let mut file = LogFile {
+            pending: Vec::new(),
+            buffer_bytes: 0,
+            flush_at_ms: u64::MAX,
+            alerted_ms: 0,
+            unreported: 0,
+        };
+        assert_eq!(file.dropped(1, 5), Some(1));
+        for now_ms in 6..1006 {
+            assert_eq!(file.dropped(2, now_ms), None);
+        }
+        assert_eq!(file.dropped(3, 5 + ALERT_EVERY_MS), Some(2003));
+        assert_eq!(file.dropped(1, 6 + ALERT_EVERY_MS), None);
+    }
 }
