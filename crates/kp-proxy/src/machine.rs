@@ -98,6 +98,13 @@ impl Machine {
         };
     }
 
+    /// The body turned out to be here already, whole, before anybody asked for it.
+    pub fn body_taken(&mut self) {
+        if self.body == BodyState::Unread {
+            self.body = BodyState::Whole;
+        }
+    }
+
     /// A byte of a streamed body went out.
     pub fn body_touched(&mut self) {
         if self.body == BodyState::Unread {

@@ -226,7 +226,12 @@ impl Worker {
                 active.request.stage = RequestStage::Collecting;
                 self.send_continue(active);
             }
-            Action::Acquire => return Told::Again(self.acquire(active)),
+            Action::Acquire => {
+                return Told::Again(match self.take_held_body(active) {
+                    Some(failed) => Some(failed),
+                    None => self.acquire(active),
+                });
+            }
             Action::SendHead => self.send_head(active),
             Action::AwaitHead => {
                 active.reader.reset();
@@ -270,7 +275,7 @@ impl Worker {
     }
 
     /// `100 Continue`, if the client asked for it (RFC 9110 §10.1.1). As nginx, also when the body is already here.
-    fn send_continue(&mut self, active: &mut Active) {
+    pub(crate) fn send_continue(&mut self, active: &mut Active) {
         if std::mem::take(&mut active.request.owes_continue) {
             self.append_client(active, &[b"HTTP/1.1 100 Continue\r\n\r\n"]);
         }

@@ -170,7 +170,8 @@ impl Worker {
         while !self.stopping && !self.is_drained() {
             match self.poll.poll(&mut events, self.wait()) {
                 Ok(()) => {}
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => events.clear(),
+                // After a stop and a continuation, for one: what happened meanwhile is asked for before any deadline.
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) => {
                     log::error!(target: "alert", "epoll_wait() failed: {error}");
                     return exit::FATAL;

@@ -217,7 +217,7 @@ impl Worker {
         Turn::Input(Input::ClientCut)
     }
 
-    fn use_body(&mut self, active: &mut Active, input: &[u8]) -> Turn {
+    pub(crate) fn use_body(&mut self, active: &mut Active, input: &[u8]) -> Turn {
         let mut rest = input;
         loop {
             let found = match pieces(&mut active.request.decoder, rest) {

@@ -8,6 +8,7 @@ use crate::relay::Pieces;
 use kp_config::model::{BodyInFile, Level};
 use kp_http::{Framing, encode};
 use kp_proxy::Input;
+use kp_proxy::machine::BodyState;
 use kp_proxy::{Cause, Failure, Phase};
 use std::fs::File;
 use std::path::PathBuf;
@@ -52,6 +53,19 @@ impl Drop for Spill {
     }
 }
 
+/// Whether a body ends within these bytes, well or badly.
+fn ends_within(mut decoder: kp_http::BodyDecoder, input: &[u8]) -> bool {
+    let mut rest = input;
+    loop {
+        match decoder.decode(rest) {
+            Ok(piece) if piece.done => return true,
+            Ok(piece) if piece.consumed == 0 => return false,
+            Ok(piece) => rest = rest.get(piece.consumed..).unwrap_or_default(),
+            Err(_) => return true,
+        }
+    }
+}
+
 impl Worker {
     /// Whether a collected body waits for the disk, so that the client is not read meanwhile.
     pub(crate) fn spilling(&self, active: &Active) -> bool {
@@ -63,6 +77,39 @@ impl Worker {
         match &active.request.collected {
             Collected::File(spill) => PIECE_BYTES.saturating_sub(spill.waiting.len()),
             Collected::None | Collected::Memory(_) => PIECE_BYTES,
+        }
+    }
+
+    /// A body that came along with its head, whole and small, is taken before a peer is asked, also where it would be
+    /// streamed: it costs nothing and can be sent again, and a malformed one reaches nobody.
+    pub(crate) fn take_held_body(&mut self, active: &mut Active) -> Option<Input> {
+        let location = self.location(active.exchange.location);
+        if active.request.whole
+            || active.request.stage != RequestStage::Unread
+            || active.exchange.machine.body != BodyState::Unread
+            || location.client_body_in_file_only != BodyInFile::Off
+        {
+            return None;
+        }
+        let client = self.clients.at(active.client)?;
+        if client.input.is_empty() || client.input.len() > location.client_body_buffer_size {
+            return None;
+        }
+        if !ends_within(active.request.decoder.clone(), &client.input) {
+            return None;
+        }
+        let mut held = std::mem::take(&mut client.input);
+        active.request.stage = RequestStage::Collecting;
+        self.send_continue(active);
+        let turn = self.use_body(active, &held);
+        self.buffers.give(&mut held);
+        match turn {
+            Turn::Input(Input::Collected) => {
+                active.exchange.machine.body_taken();
+                None
+            }
+            Turn::Input(failed) => Some(failed),
+            Turn::Nothing | Turn::Moved | Turn::Hangup => None,
         }
     }
 

@@ -2,8 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use kp_tests::origin::response;
-use kp_tests::{Client, End, Kp, Origin, Setup};
+use kp_tests::origin::{OK, response};
+use kp_tests::wait;
+use kp_tests::{Client, End, Kp, Origin, Setup, process};
+use nix::sys::signal::Signal;
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -215,4 +217,28 @@ fn a_request_whose_deadline_passes_does_not_stop_the_next() {
     client.send("GET / HTTP/1.1\r\nHost: t\r\n\r\nGET /fast HTTP/1.1\r\nHost: t\r\n\r\n");
     assert_eq!(client.response().status(), 504);
     assert_eq!(client.response().text(), "fast");
+}
+
+/// A worker that was held up looks at what arrived meanwhile before it looks at the clock.
+#[test]
+fn what_arrived_in_time_is_not_late() {
+    let origin = Origin::start(|conversation| {
+        conversation.request()?;
+        conversation.pause(Duration::from_millis(300));
+        conversation.send(OK)?;
+        conversation.note();
+        conversation.read_to_end();
+        Ok(())
+    });
+    let kp = Setup::base(&origin)
+        .location("proxy_read_timeout 600ms;")
+        .start();
+    let mut client = kp.client();
+    client.send("GET / HTTP/1.1\r\nHost: t\r\n\r\n");
+    origin.wait_requests(1);
+    process::signal(kp.worker_pid(), Signal::SIGSTOP);
+    wait::until(SECOND * 5, "the response", || !origin.noted().is_empty());
+    wait::pause(Duration::from_millis(600));
+    process::signal(kp.worker_pid(), Signal::SIGCONT);
+    assert_eq!(client.response().status(), 200);
 }

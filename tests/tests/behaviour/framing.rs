@@ -630,3 +630,23 @@ fn f06_what_came_before_a_malformed_chunk_is_delivered() {
         }
     }
 }
+
+/// A small body that is here with its head can be sent again, however it is delimited and whether or not it would stream.
+#[test]
+fn f02_a_body_that_is_already_here_can_be_repeated() {
+    for buffering in ["", "proxy_request_buffering off;"] {
+        for body in [
+            "Content-Length: 3\r\n\r\nabc",
+            "Transfer-Encoding: chunked\r\n\r\n1\r\na\r\n2\r\nbc\r\n0\r\n\r\n",
+        ] {
+            let origin = closes_on_second(false);
+            let kp = Setup::base(&origin).location(buffering).start();
+            assert_eq!(kp.get("/1").status(), 200);
+            let mut client = kp.client();
+            client.send(format!("PUT /2 HTTP/1.1\r\nHost: t\r\n{body}"));
+            assert_eq!(client.response().status(), 200, "{buffering} {body:?}");
+            assert_eq!(origin.last().body, b"abc");
+            assert_eq!(seen(&origin, "/2"), 2);
+        }
+    }
+}

@@ -71,8 +71,10 @@ fn a_streamed_body_is_not_claimed_again() {
         .server("location /paged { proxy_pass http://u; proxy_intercept_errors on; error_page 500 /page; proxy_request_buffering off; }")
         .start();
     let ask = |path: &str| {
-        let request = format!("POST {path} HTTP/1.1\r\nHost: t\r\nContent-Length: 5\r\n\r\nhello");
-        kp.client().ask(request)
+        let body = "x".repeat(100_000);
+        kp.client().ask(format!(
+            "POST {path} HTTP/1.1\r\nHost: t\r\nContent-Length: 100000\r\n\r\n{body}"
+        ))
     };
     assert_eq!(ask("/named").status(), 500);
     assert_eq!(second.requests().len(), 0, "half a request was made up");
