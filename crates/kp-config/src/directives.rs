@@ -223,7 +223,7 @@ table! {
     "include" "file | mask", ANYWHERE, (1), MANY, none, {}, [loader], "Reads another file, or every file that matches the mask, in this place; relative to the directory of the main configuration file.";
 
     "daemon" "on | off", M, (1), ONCE, "on", {}, [main flag daemon], "Whether kp goes to the background.";
-    "master_process" "on | off", M, (1), ONCE, "on", {}, [main flag master_process], "With `off` one process does everything; for debugging.";
+    "master_process" "on | off", M, (1), ONCE, "on", {}, [main flag master_process], "With `off` one process does everything; for debugging. It does not reload: HUP changes nothing.";
     "worker_processes" "number | auto", M, (1), ONCE, "1", {}, [main worker_processes worker_processes], "How many workers; `auto` is one per core.";
     "user" "user [group]", M, (1 to 2), ONCE, "nobody", {}, [main user user], "The user and group that workers run as when the master was started by root; without a group the user's name is taken for it.";
     "pid" "file", M, (1), ONCE, "/run/kp.pid", {}, [main path pid], "The file with the master's process id.";
