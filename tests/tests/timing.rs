@@ -265,3 +265,44 @@ fn lingering_is_for_who_still_sends_unless_told_otherwise() {
         assert_eq!(stopped, !reads, "lingering_close {setting}");
     }
 }
+
+/// How long the second piece of an answer takes after the first, in the middle of many.
+fn gap_between_pieces(kp: &Kp) -> Duration {
+    let mut client = kp.client();
+    let mut gaps: Vec<Duration> = (0..20)
+        .map(|_| {
+            client.send("GET / HTTP/1.1\r\nHost: t\r\n\r\n");
+            client.head(millis(2000)).expect("a head");
+            assert_eq!(client.read_exactly(1, millis(2000)), b"a");
+            let first = Instant::now();
+            assert_eq!(client.read_exactly(1, millis(2000)), b"b");
+            first.elapsed()
+        })
+        .collect();
+    // A fresh connection acknowledges at once; later ones are in conversation.
+    gaps.drain(..10);
+    gaps.sort();
+    gaps[5]
+}
+
+/// Nagle's algorithm (RFC 896) holds a small piece back until the one before it is acknowledged, which a client that is in
+/// conversation does only after some 40 ms (RFC 1122 §4.2.3.2).
+///
+/// Shows: tcp_nodelay
+#[test]
+fn a_second_piece_waits_only_without_tcp_nodelay() {
+    let _alone = alone();
+    let origin = Origin::start(|conversation| {
+        loop {
+            conversation.request()?;
+            conversation.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\na")?;
+            conversation.pause(millis(5));
+            conversation.send("b")?;
+        }
+    });
+    let gap = gap_between_pieces(&Kp::base(&origin));
+    assert!(gap < millis(25), "on: {gap:?}");
+    let off = Setup::base(&origin).location("tcp_nodelay off;").start();
+    let gap = gap_between_pieces(&off);
+    assert!(gap >= millis(25), "off: {gap:?}");
+}

@@ -236,7 +236,7 @@ table! {
     "http" "{ ... }", M, (0), ONCE, none, {of H}, [block], "The HTTP proxy.";
 
     "worker_connections" "number", E, (1), ONCE, "512", {}, [main positive worker_connections], "The most connections of one worker, to clients and upstreams together.";
-    "multi_accept" "on | off", E, (1), ONCE, "off", {}, [main flag multi_accept], "Whether a worker takes all waiting connections at once.";
+    "multi_accept" "on | off", E, (1), ONCE, "off", {}, [main flag multi_accept], "Whether a worker takes all waiting connections at once, or 64 and then looks after those it has.";
     "use" "epoll", E, (1), ONCE, "epoll", {}, [main event_method use_method], "The event method; kp knows one.";
 
     "server" "{ ... }", H, (0), MANY, none, {of S}, [block], "A virtual host.";

@@ -16,6 +16,7 @@
 use crate::failure::{self, Cause};
 use crate::io::{Action, FileError, FileFacts, FileQuery, Input};
 use crate::machine::{BodyState, Phase};
+use crate::request_head::elements;
 use crate::route::begin_refused;
 use crate::target::resolve_target;
 use crate::{
@@ -26,7 +27,7 @@ use kp_config::model::{
     BodyInFile, Handler, Location, ProxyHttpVersion, RequestBuffering, UpstreamId,
 };
 use kp_config::template::{Builtin, Variable};
-use kp_http::{Framing, Method, Version};
+use kp_http::{Framing, Known, Method, Version};
 use kp_upstream::retry;
 
 /// More interim responses than this before a final one are an attack, not an upstream.
@@ -339,7 +340,7 @@ impl Exchange {
     fn on_interim(&mut self, status: u16, program: &Program, context: &Context<'_>) -> Action {
         let invalid = Failure::new(failure::Phase::AwaitHead, Cause::UpstreamInvalidHead);
         if status == 101 {
-            if !self.machine.upgrade {
+            if !self.machine.upgrade || !self.switches_as_asked() {
                 return self.on_upstream_failed(invalid, program, context);
             }
             self.note_status(status, context);
@@ -356,6 +357,18 @@ impl Exchange {
         } else {
             Action::AwaitHead
         }
+    }
+
+    /// RFC 9110 §7.8: a 101 names what it switches to, and only what the client offered.
+    fn switches_as_asked(&self) -> bool {
+        let offered = self.request.head.find(Known::Upgrade).unwrap_or_default();
+        let answer = self.response.upstream.as_ref();
+        answer
+            .and_then(|head| head.find(Known::Upgrade))
+            .is_some_and(|chosen| {
+                elements(chosen)
+                    .all(|protocol| elements(offered).any(|one| one.eq_ignore_ascii_case(protocol)))
+            })
     }
 
     /// `X-Accel-Redirect`: another URI or named location of this server answers.

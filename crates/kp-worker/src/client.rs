@@ -49,6 +49,10 @@ pub(crate) struct Client {
     pub(crate) deadline_ms: u64,
     /// Longest that lingering may last.
     pub(crate) linger_end_ms: u64,
+    /// Longest silence while it lasts (`lingering_timeout`).
+    pub(crate) linger_wait_ms: u32,
+    /// TCP_NODELAY, which the listener hands down switched on.
+    pub(crate) nodelay: bool,
     pub(crate) remote: Option<SocketAddr>,
 }
 
@@ -312,7 +316,9 @@ impl Worker {
         client.input.clear();
         self.buffers.give(&mut client.input);
         client.linger_end_ms = now_ms + location.lingering_time.as_millis() as u64;
-        client.deadline_ms = now_ms + location.lingering_timeout.as_millis() as u64;
+        client.linger_wait_ms =
+            u32::try_from(location.lingering_timeout.as_millis()).unwrap_or(u32::MAX);
+        client.deadline_ms = now_ms + u64::from(client.linger_wait_ms);
         self.wheel
             .arm(client.timer, client.deadline_ms.min(client.linger_end_ms));
         self.linger(key);
@@ -330,9 +336,7 @@ impl Worker {
                 .receive(&mut self.scratch, crate::active::READ_MIN)
             {
                 Received::Bytes(_) => {
-                    let deadline_ms =
-                        (self.clock.mono_ms + LINGER_SILENCE_MS).min(client.linger_end_ms);
-                    client.deadline_ms = client.deadline_ms.max(deadline_ms);
+                    client.deadline_ms = self.clock.mono_ms + u64::from(client.linger_wait_ms);
                     self.wheel
                         .arm(client.timer, client.deadline_ms.min(client.linger_end_ms));
                 }
@@ -460,8 +464,6 @@ enum HeadProgress {
 const SPARE_MAX: usize = 256;
 /// Reads per visit of a lingering connection.
 const LINGER_READS: usize = 8;
-/// Silence that ends lingering after it went on once; the first wait is `lingering_timeout`.
-const LINGER_SILENCE_MS: u64 = 1000;
 
 impl Active {
     /// Sets up the request body once its framing is known.

@@ -396,6 +396,7 @@ impl Worker {
 
     /// The upstream's final head: to the client, then its body.
     fn forward_head(&mut self, active: &mut Active) {
+        self.apply_nodelay(active);
         let persistent = self.may_persist(active);
         let mut out = active.to_client.lend(&mut self.buffers);
         let before = out.len();
@@ -504,8 +505,22 @@ impl Worker {
         self.answered(active, sent);
     }
 
+    /// `tcp_nodelay` of the location that answers; a system call only where it differs from what the connection has.
+    fn apply_nodelay(&mut self, active: &Active) {
+        let wanted = self.location(active.exchange.location).tcp_nodelay;
+        let Some(client) = self.clients.at(active.client) else {
+            return;
+        };
+        if client.nodelay != wanted {
+            client.nodelay = wanted;
+            // Without effect on unix sockets.
+            let _ = kp_sys::socket::set_nodelay(&client.transport.fd, wanted);
+        }
+    }
+
     /// A whole answer is in the buffer.
     pub(crate) fn answered(&mut self, active: &mut Active, sent: Answered) {
+        self.apply_nodelay(active);
         active.exchange.record.head_bytes_sent += sent.head_bytes as u64;
         active.persistent = sent.keep;
         active.response.stage = ResponseStage::Complete;

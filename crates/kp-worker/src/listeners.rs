@@ -10,7 +10,7 @@ use mio::{Interest, Token};
 use std::io::ErrorKind;
 use std::os::fd::{AsRawFd, OwnedFd};
 
-/// Connections accepted per turn and listener, so that a flood cannot hold up those that are here.
+/// Connections accepted per turn and listener, so that a flood cannot hold up those that are here (`multi_accept off`).
 const ACCEPT_MAX: usize = 64;
 /// Pause after the process ran out of descriptors.
 const PAUSE_MS: u64 = 500;
@@ -100,7 +100,8 @@ impl Worker {
                 listener.again_ms = 0;
             }
             if listener.is_ready() {
-                self.accept_some(index, ACCEPT_MAX);
+                let all = self.config.main.multi_accept;
+                self.accept_some(index, if all { usize::MAX } else { ACCEPT_MAX });
             }
         }
     }

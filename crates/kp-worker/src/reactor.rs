@@ -383,6 +383,8 @@ impl Worker {
             accepted_ms: now_ms,
             deadline_ms,
             linger_end_ms: 0,
+            linger_wait_ms: 0,
+            nodelay: true,
             remote,
         };
         let key = self.clients.insert(client);

@@ -455,12 +455,12 @@ fn yaml_includes_upstream_blocks_of_nginx() {
     assert_eq!(kp.get("/up").text(), "up");
 }
 
-/// Shows: server_names_hash_max_size, server_names_hash_bucket_size, variables_hash_max_size, variables_hash_bucket_size, map_hash_max_size, map_hash_bucket_size, types_hash_max_size, types_hash_bucket_size, proxy_headers_hash_max_size, proxy_headers_hash_bucket_size, client_body_in_single_buffer, tcp_nopush, sendfile, output_buffers, postpone_output, use, log_subrequest
+/// Shows: server_names_hash_max_size, server_names_hash_bucket_size, variables_hash_max_size, variables_hash_bucket_size, map_hash_max_size, map_hash_bucket_size, types_hash_max_size, types_hash_bucket_size, proxy_headers_hash_max_size, proxy_headers_hash_bucket_size, client_body_in_single_buffer, tcp_nopush, sendfile, output_buffers, postpone_output, use, log_subrequest, multi_accept
 #[test]
 fn settings_without_an_effect_are_accepted() {
     let origin = Origin::ok();
     let kp = Setup::base(&origin)
-        .main("events { use epoll; }")
+        .main("events { use epoll; multi_accept on; }")
         .http(
             "server_names_hash_max_size 1024; server_names_hash_bucket_size 128; variables_hash_max_size 2048;
              variables_hash_bucket_size 128; map_hash_max_size 4096; map_hash_bucket_size 128;

@@ -98,31 +98,6 @@ fn upstream_connections_probe_their_peer() {
     }
 }
 
-/// Shows: tcp_nodelay, multi_accept
-#[test]
-fn small_answers_do_not_wait_for_each_other() {
-    let origin = Origin::ok();
-    for setting in ["on", "off"] {
-        let kp = Setup::base(&origin)
-            .with("MAIN", format!("events {{ multi_accept {setting}; }}"))
-            .http(&format!("tcp_nodelay {setting};"))
-            .start();
-        let mut client = kp.client();
-        let start = std::time::Instant::now();
-        for _ in 0..50 {
-            assert_eq!(
-                client.ask("GET / HTTP/1.1\r\nHost: t\r\n\r\n").status(),
-                200
-            );
-        }
-        assert!(
-            start.elapsed() < Duration::from_millis(1500),
-            "tcp_nodelay {setting}: {:?}",
-            start.elapsed()
-        );
-    }
-}
-
 /// Shows: client_body_in_file_only
 #[test]
 fn bodies_can_be_left_in_files() {

@@ -49,6 +49,21 @@ fn s01_an_upgrade_answered_with_200_is_an_ordinary_request() {
     assert!(!origin.raw_text().contains("/admin"));
 }
 
+/// RFC 9110 §7.8: a server switches only to what the client offered, and says to what.
+#[test]
+fn s01_a_101_to_something_else_is_refused() {
+    for fields in ["", "Upgrade: other\r\n", "Upgrade: websocket, other\r\n"] {
+        let origin = Origin::replying(format!(
+            "HTTP/1.1 101 Switching Protocols\r\n{fields}Connection: Upgrade\r\n\r\nHELLO"
+        ));
+        let kp = Kp::base(&origin);
+        let mut client = kp.client();
+        client.send(UPGRADE);
+        assert_eq!(client.response().status(), 502, "{fields:?}");
+        kp.wait_error("upstream sent");
+    }
+}
+
 #[test]
 fn s02_no_byte_is_lost_around_the_101() {
     for fields in [UPGRADE_FIELDS, ""] {
