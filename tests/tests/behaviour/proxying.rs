@@ -2,7 +2,6 @@
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixListener;
-use std::time::Duration;
 
 use kp_tests::wait;
 use kp_tests::{Origin, Setup, process};

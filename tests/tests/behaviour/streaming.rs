@@ -98,7 +98,9 @@ fn s02_no_byte_is_lost_around_the_101() {
 /// Shows: proxy_upgrade
 #[test]
 fn only_listed_protocols_are_switched_to() {
-    let origin = echo_socket(false);
+    let origin = Origin::replying(
+        "HTTP/1.1 101 Switching Protocols\r\nUpgrade: other\r\nConnection: Upgrade\r\n\r\n",
+    );
     let request = UPGRADE.replace("websocket", "other");
     for (setting, passes) in [
         ("", false),
