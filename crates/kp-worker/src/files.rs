@@ -78,25 +78,13 @@ impl Worker {
     /// Sends the head for an opened file and begins with its bytes.
     pub(crate) fn begin_file(&mut self, active: &mut Active, facts: &FileFacts) {
         let keep = self.may_persist(active);
-        let mut out = active.to_client.lend(&mut self.buffers);
-        let before = out.len();
         let about = kp_proxy::File {
             size: facts.length,
             modified_s: facts.modified_s,
         };
-        let reply = {
-            let info = self.facts(active.client);
-            kp_proxy::file_head(
-                &mut out,
-                &about,
-                &mut active.exchange,
-                self.program,
-                &self.context(&info),
-                keep,
-            )
-        };
-        let head_bytes = out.len() - before;
-        active.to_client.restore(out);
+        let (reply, head_bytes) = self.write_client(active, |out, exchange, program, context| {
+            kp_proxy::file_head(out, &about, exchange, program, context, keep)
+        });
         let file = active.file.take();
         match reply {
             FileReply::Done(sent) => self.answered(active, sent),

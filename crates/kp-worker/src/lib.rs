@@ -1,8 +1,10 @@
 //! The reactor: sockets, timers, buffers, files, logs. Drives the pure crates.
 //!
-//! `reactor` is the loop, `client` and `upstream` are the two halves of a connection, `drive` lets an exchange move and
-//! performs what kp-proxy's machine asks for, `relay`, `tunnel`, `spill` and `files` move bytes.
+//! `reactor` is the loop, `client` and `upstream` are the two halves of a connection, `drive` lets an exchange move, `act`
+//! performs what kp-proxy's machine asks for, `park` works out what is awaited; `relay`, `tunnel`, `spill`, `spool` and
+//! `files` move bytes.
 
+mod act;
 mod active;
 mod buffers;
 mod client;
@@ -19,6 +21,7 @@ mod logs;
 mod output;
 mod own;
 mod panic_note;
+mod park;
 mod reactor;
 mod relay;
 mod response_head;

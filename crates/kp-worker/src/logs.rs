@@ -7,7 +7,6 @@ use crate::error_log;
 use crate::reactor::Worker;
 use crate::token::Key;
 use kp_config::model::{AccessLog, AccessLogTarget, Level, LogFileId};
-use kp_proxy::vars;
 use kp_shm::Counter;
 use std::fs::{File, OpenOptions};
 use std::os::fd::{AsFd, OwnedFd};
@@ -110,40 +109,21 @@ impl Worker {
         for log in &location.access_logs {
             let mut line = std::mem::take(&mut self.logs.line);
             line.clear();
-            let path = {
-                let facts = self.facts(active.client);
-                let context = self.context(&facts);
-                if !kp_proxy::access_line(
-                    &mut line,
-                    log,
-                    &mut active.exchange,
-                    self.program,
-                    &context,
-                ) {
-                    self.logs.line = line;
-                    continue;
-                }
-                match &log.target {
-                    AccessLogTarget::Template(template) => {
-                        let mut path = Vec::new();
-                        vars::evaluate(
-                            template,
-                            &mut active.exchange,
-                            self.program,
-                            &context,
-                            &mut path,
-                        );
-                        Some(path)
-                    }
-                    _ => None,
-                }
-            };
+            let written = self.consult(active, |exchange, program, context| {
+                kp_proxy::access_line(&mut line, log, exchange, program, context)
+            });
+            if !written {
+                self.logs.line = line;
+                continue;
+            }
             self.counters.increment(Counter::LogLinesWritten);
-            match (&log.target, path) {
-                (AccessLogTarget::File(id), _) => self.append_log(*id, log, &line),
-                (AccessLogTarget::Stderr, _) => self.logs.stderr.extend_from_slice(&line),
-                (AccessLogTarget::Template(_), path) => {
-                    self.write_to_path(path.unwrap_or_default(), &line);
+            match &log.target {
+                AccessLogTarget::File(id) => self.append_log(*id, log, &line),
+                AccessLogTarget::Stderr => self.logs.stderr.extend_from_slice(&line),
+                AccessLogTarget::Template(template) => {
+                    let mut path = Vec::new();
+                    self.evaluate(active, template, &mut path);
+                    self.write_to_path(path, &line);
                 }
             }
             self.logs.line = line;
@@ -236,9 +216,10 @@ impl Worker {
         if !error_log::wants(&location.error_log, level) {
             return;
         }
-        let facts = self.facts(active.client);
         let mut line = text.to_owned();
-        kp_proxy::error_context(&mut line, &active.exchange, &self.context(&facts));
+        self.consult(active, |exchange, _, context| {
+            kp_proxy::error_context(&mut line, exchange, context);
+        });
         error_log::write(
             &location.error_log,
             &self.logs.fds,

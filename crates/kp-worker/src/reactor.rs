@@ -21,9 +21,10 @@ use crate::upstream::{Upstream, UpstreamPhase};
 use crate::wheel::Wheel;
 use kp_config::Config;
 use kp_config::model::{FileTest, Location, LocationId};
+use kp_config::template::Template;
 use kp_http::HeadLimits;
-use kp_proxy::Program;
 use kp_proxy::context::{Context, Facts};
+use kp_proxy::{Exchange, Program};
 use kp_shm::{Block, Counter};
 use kp_shm::{Row, State};
 use kp_upstream::{Groups, Pool};
@@ -301,6 +302,39 @@ impl Worker {
             hostname: &self.hostname,
             group: &self.group,
         }
+    }
+
+    /// Lets kp-proxy work on an exchange, with what it may know of the world.
+    pub(crate) fn consult<R>(
+        &self,
+        active: &mut Active,
+        ask: impl FnOnce(&mut Exchange, &Program, &Context<'_>) -> R,
+    ) -> R {
+        let facts = self.facts(active.client);
+        ask(&mut active.exchange, self.program, &self.context(&facts))
+    }
+
+    /// Appends the value of a template of the configuration.
+    pub(crate) fn evaluate(&self, active: &mut Active, template: &Template, out: &mut Vec<u8>) {
+        self.consult(active, |exchange, program, context| {
+            kp_proxy::vars::evaluate(template, exchange, program, context, out);
+        });
+    }
+
+    /// Lets kp-proxy append to what goes to the client; returns its word and how many bytes came.
+    pub(crate) fn write_client<R>(
+        &mut self,
+        active: &mut Active,
+        write: impl FnOnce(&mut Vec<u8>, &mut Exchange, &Program, &Context<'_>) -> R,
+    ) -> (R, usize) {
+        let mut out = active.to_client.lend(&mut self.buffers);
+        let before = out.len();
+        let word = self.consult(active, |exchange, program, context| {
+            write(&mut out, exchange, program, context)
+        });
+        let bytes = out.len() - before;
+        active.to_client.restore(out);
+        (word, bytes)
     }
 
     /// Registers a socket for both directions, once and for all.

@@ -443,16 +443,7 @@ impl Worker {
             return false;
         };
         let mut text = Vec::new();
-        {
-            let facts = self.facts(active.client);
-            kp_proxy::vars::evaluate(
-                template,
-                &mut active.exchange,
-                self.program,
-                &self.context(&facts),
-                &mut text,
-            );
-        }
+        self.evaluate(active, template, &mut text);
         let rate = rate_bytes(&text);
         let Some(attempt) = active.exchange.attempts.last().filter(|_| rate > 0) else {
             return false;
@@ -536,13 +527,9 @@ impl Worker {
             }
             let mut out = std::mem::take(&mut self.text);
             out.clear();
-            let facts = self.facts(active.client);
-            kp_proxy::last_chunk(
-                &mut out,
-                &mut active.exchange,
-                self.program,
-                &self.context(&facts),
-            );
+            self.consult(active, |exchange, program, context| {
+                kp_proxy::last_chunk(&mut out, exchange, program, context);
+            });
             self.append_client(active, &[&out]);
             self.text = out;
         }
@@ -551,10 +538,7 @@ impl Worker {
     /// The upstream's part is over.
     pub(crate) fn response_complete(&mut self, active: &mut Active) {
         active.response.stage = ResponseStage::Complete;
-        {
-            let facts = self.facts(active.client);
-            active.exchange.end_attempt(&self.context(&facts));
-        }
+        self.consult(active, |exchange, _, context| exchange.end_attempt(context));
         self.release_upstream(active);
         active.to_upstream.clear(&mut self.buffers);
         if active.request.stage != RequestStage::Done {

@@ -33,8 +33,7 @@ impl Worker {
     /// Both sides ended.
     fn close_tunnel(&mut self, active: &mut Active) {
         active.to_upstream.clear(&mut self.buffers);
-        let facts = self.facts(active.client);
-        active.exchange.end_attempt(&self.context(&facts));
+        self.consult(active, |exchange, _, context| exchange.end_attempt(context));
         self.drop_upstream(active);
         active.response.stage = ResponseStage::Complete;
     }

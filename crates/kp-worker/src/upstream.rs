@@ -8,7 +8,6 @@ use crate::wheel::TimerId;
 use kp_config::model::{Balancer, Level, PeerAddress, UpstreamId};
 use kp_proxy::Input;
 use kp_proxy::Target;
-use kp_proxy::vars;
 use kp_proxy::{Cause, Failure, Phase};
 use kp_shm::Counter;
 use kp_upstream::{Idle, NoPeer, Outcome, PeerId, PickQuery, Put, Ticket};
@@ -110,14 +109,7 @@ impl Worker {
         if let Balancer::Hash { key: template, .. } =
             &self.config.http.upstreams[group.index()].balancer
         {
-            let facts = self.facts(active.client);
-            vars::evaluate(
-                template,
-                &mut active.exchange,
-                self.program,
-                &self.context(&facts),
-                &mut key,
-            );
+            self.evaluate(active, template, &mut key);
         }
         let query = PickQuery {
             hash_key: &key,
@@ -228,14 +220,7 @@ impl Worker {
             return Ok(None);
         };
         let mut text = Vec::new();
-        let facts = self.facts(active.client);
-        vars::evaluate(
-            template,
-            &mut active.exchange,
-            self.program,
-            &self.context(&facts),
-            &mut text,
-        );
+        self.evaluate(active, template, &mut text);
         if text.is_empty() {
             return Ok(None);
         }
