@@ -32,6 +32,8 @@ pub(crate) struct Active {
     pub(crate) file: Option<std::sync::Arc<std::fs::File>>,
     /// The client connection may serve another request afterwards.
     pub(crate) persistent: bool,
+    /// The client had ended its side before its request was looked at: it waits for the answer all the same.
+    pub(crate) half_closed: bool,
     /// The answer broke off: the client must see it.
     pub(crate) cut: bool,
     /// The access log line was written.
@@ -214,6 +216,7 @@ impl Active {
             spool: None,
             file: None,
             persistent: false,
+            half_closed: false,
             cut: false,
             logged: false,
         }
@@ -252,6 +255,7 @@ impl Active {
         self.spool = None;
         self.file = None;
         self.persistent = false;
+        self.half_closed = false;
         self.cut = false;
         self.logged = false;
     }

@@ -213,6 +213,7 @@ impl Worker {
         if client.requests > 0 {
             self.counters.decrement(Counter::ConnectionsIdle);
         }
+        active.half_closed = client.transport.ending && !client.transport.errored;
         client.phase = ClientPhase::Exchange;
         client.requests += 1;
         client.deadline_ms = NEVER;

@@ -147,12 +147,14 @@ impl Worker {
             .is_some_and(|client| client.transport.errored)
     }
 
-    /// The client ended its connection although its answer is not there yet. nginx takes a half-closed client for gone,
-    /// and so does kp; `proxy_ignore_client_abort` lets the upstream finish.
+    /// The client ended its connection although its answer is not there yet. A FIN that comes while the answer is awaited
+    /// means gone, as in nginx; one that came with the request is only the end of what the client had to say.
+    /// `proxy_ignore_client_abort` lets the upstream finish either way.
     fn client_gone(&mut self, active: &mut Active) -> Option<Input> {
         let client = self.clients.peek(active.client)?;
         if !client.transport.ending
             || active.upstream.is_none()
+            || active.half_closed && !client.transport.errored
             || matches!(active.response.stage, ResponseStage::Tunnel(_))
         {
             return None;

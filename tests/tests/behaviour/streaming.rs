@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use kp_tests::origin::OK;
 use kp_tests::wait;
-use kp_tests::{Client, Conversation, End, Kp, Origin, Port, Setup, Writing};
+use kp_tests::{Client, Conversation, End, Kp, Origin, Port, Setup, Writing, process};
+use nix::sys::signal::Signal;
 
 const SECOND: Duration = Duration::from_secs(1);
 const UPGRADE_FIELDS: &str =
@@ -492,6 +493,21 @@ fn a_slow_client_slows_the_upstream_unless_there_is_a_file() {
 }
 
 /// Shows: proxy_ignore_client_abort
+#[test]
+fn a_client_that_said_all_it_had_to_say_is_answered() {
+    let origin = Origin::ok();
+    let kp = Kp::base(&origin);
+    assert_eq!(kp.get("/").status(), 200);
+    // The worker sees the request and the end behind it together.
+    process::signal(kp.worker_pid(), Signal::SIGSTOP);
+    let mut client = kp.client();
+    client.send("POST / HTTP/1.1\r\nHost: t\r\nContent-Length: 2\r\n\r\nab");
+    client.half_close();
+    process::signal(kp.worker_pid(), Signal::SIGCONT);
+    assert_eq!(client.response().status(), 200);
+    assert!(client.closes_within(SECOND));
+}
+
 #[test]
 fn a_client_that_leaves_takes_its_request_along() {
     let waiting = |conversation: &mut Conversation| {
