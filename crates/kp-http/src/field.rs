@@ -101,26 +101,38 @@ impl Known {
     }
 }
 
-/// Whether two names of equal length are equal but for the case of `text`'s letters: eight bytes at a time, since every
-/// field of every head asks.
+/// Whether two names of equal length are equal but for the case of `text`'s letters: in words, since every field of every
+/// head asks. The last word may overlap the one before it.
 fn same_name(text: &[u8], name: &[u8]) -> bool {
-    let same_word = |text: &[u8; 8], name: &[u8; 8]| {
-        let (text, name) = (u64::from_ne_bytes(*text), u64::from_ne_bytes(*name));
-        // In a name, what has the bit 0x40 is a letter, and a letter may differ in the bit 0x20.
-        let letters = (text & 0x4040_4040_4040_4040) >> 1;
-        (text ^ name) & !letters == 0
-    };
-    match (text.last_chunk(), name.last_chunk()) {
-        (Some(text_end), Some(name_end)) => {
-            let (texts, names) = (text.as_chunks().0, name.as_chunks().0);
-            texts
-                .iter()
-                .zip(names)
-                .all(|(text, name)| same_word(text, name))
-                && same_word(text_end, name_end)
-        }
-        _ => text.eq_ignore_ascii_case(name),
+    if let (Some(text_end), Some(name_end)) = (text.last_chunk(), name.last_chunk()) {
+        let (texts, names) = (text.as_chunks().0, name.as_chunks().0);
+        texts
+            .iter()
+            .zip(names)
+            .all(|(text, name)| same_word(*text, *name))
+            && same_word(*text_end, *name_end)
+    } else if let (Some((text_start, _)), Some((name_start, _)), Some(text_end), Some(name_end)) = (
+        text.split_first_chunk(),
+        name.split_first_chunk(),
+        text.last_chunk(),
+        name.last_chunk(),
+    ) {
+        same_word(wide(*text_start, *text_end), wide(*name_start, *name_end))
+    } else {
+        text.eq_ignore_ascii_case(name)
     }
+}
+
+/// Both ends of a name of four to eight bytes as one word.
+fn wide(start: [u8; 4], end: [u8; 4]) -> [u8; 8] {
+    (u64::from(u32::from_ne_bytes(start)) << 32 | u64::from(u32::from_ne_bytes(end))).to_ne_bytes()
+}
+
+fn same_word(text: [u8; 8], name: [u8; 8]) -> bool {
+    let (text, name) = (u64::from_ne_bytes(text), u64::from_ne_bytes(name));
+    // In a name, what has the bit 0x40 is a letter, and a letter may differ in the bit 0x20.
+    let letters = (text & 0x4040_4040_4040_4040) >> 1;
+    (text ^ name) & !letters == 0
 }
 
 /// Where one field lies in its head's bytes.
