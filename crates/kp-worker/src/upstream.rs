@@ -181,9 +181,13 @@ impl Worker {
                 )));
             }
         };
-        let proxy = &self.location(active.exchange.location).proxy;
-        if proxy.socket_keepalive {
-            // Without effect on unix sockets.
+        let location = self.location(active.exchange.location);
+        // Both without effect on unix sockets. The end of a request body must not wait for an acknowledgement that the
+        // upstream delays.
+        if location.tcp_nodelay {
+            let _ = kp_sys::socket::set_nodelay(&fd, true);
+        }
+        if location.proxy.socket_keepalive {
             let _ = kp_sys::socket::set_keepalive(&fd);
         }
         let upstream = Upstream {
