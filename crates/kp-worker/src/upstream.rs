@@ -12,6 +12,7 @@ use kp_proxy::{Cause, Failure, Phase};
 use kp_shm::Counter;
 use kp_upstream::{Idle, NoPeer, Outcome, PeerId, PickQuery, Put, Ticket};
 use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 
 /// What an upstream connection is doing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -190,6 +191,16 @@ impl Worker {
         if location.proxy.socket_keepalive {
             let _ = kp_sys::socket::set_keepalive(&fd);
         }
+        self.begin_connection(active, fd, peer)
+    }
+
+    /// Takes a connection that is being opened into use.
+    fn begin_connection(
+        &mut self,
+        active: &mut Active,
+        fd: OwnedFd,
+        peer: Option<PeerId>,
+    ) -> Option<Input> {
         let upstream = Upstream {
             transport: Transport::new(fd, false),
             timer: self.wheel.create(0),
