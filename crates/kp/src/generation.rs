@@ -286,11 +286,7 @@ impl Plan {
 
     /// A worker said that it can serve.
     pub(crate) fn ready(&mut self, number: u32, slot: u32) {
-        let Some(generation) = self
-            .generations
-            .iter_mut()
-            .find(|generation| generation.number == number)
-        else {
+        let Some(generation) = numbered(&mut self.generations, number) else {
             return;
         };
         let Some(place) = generation
@@ -324,11 +320,7 @@ impl Plan {
         let newer_starts = self.generations.iter().any(|other| {
             other.number > number && matches!(other.phase, Phase::Starting { alone: false, .. })
         });
-        let Some(generation) = self
-            .generations
-            .iter_mut()
-            .find(|generation| generation.number == number)
-        else {
+        let Some(generation) = numbered(&mut self.generations, number) else {
             return;
         };
         let Some(place) = generation
@@ -365,11 +357,7 @@ impl Plan {
 
     /// A starting generation cannot serve.
     pub(crate) fn fail(&mut self, number: u32, reason: String) {
-        let Some(generation) = self
-            .generations
-            .iter_mut()
-            .find(|generation| generation.number == number)
-        else {
+        let Some(generation) = numbered(&mut self.generations, number) else {
             return;
         };
         let Phase::Starting { alone, .. } = generation.phase else {
@@ -402,11 +390,7 @@ impl Plan {
     /// A worker said why it cannot start. Where an old generation serves that is the end of the new one at once; else it
     /// is the reason that is given if no other can start either.
     pub(crate) fn refuse(&mut self, number: u32, reason: String) {
-        let Some(generation) = self
-            .generations
-            .iter_mut()
-            .find(|generation| generation.number == number)
-        else {
+        let Some(generation) = numbered(&mut self.generations, number) else {
             return;
         };
         match generation.phase {
@@ -501,11 +485,7 @@ impl Plan {
 
     /// The generation's sockets listen.
     pub(crate) fn listened(&mut self, number: u32) {
-        let Some(generation) = self
-            .generations
-            .iter_mut()
-            .find(|generation| generation.number == number)
-        else {
+        let Some(generation) = numbered(&mut self.generations, number) else {
             return;
         };
         if matches!(
@@ -522,11 +502,7 @@ impl Plan {
 
     /// After a change in generation `number`: is it complete, or over?
     fn settle(&mut self, number: u32) {
-        let Some(generation) = self
-            .generations
-            .iter_mut()
-            .find(|generation| generation.number == number)
-        else {
+        let Some(generation) = numbered(&mut self.generations, number) else {
             return;
         };
         let (ready, closed) = (
@@ -644,6 +620,13 @@ pub(crate) fn describe(ending: Ending) -> String {
             core_dumped: false,
         } => format!("exited on signal {signal}"),
     }
+}
+
+/// The generation with a number, if it is still there.
+fn numbered(generations: &mut [Generation], number: u32) -> Option<&mut Generation> {
+    generations
+        .iter_mut()
+        .find(|generation| generation.number == number)
 }
 
 #[cfg(test)]
