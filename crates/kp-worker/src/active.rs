@@ -229,6 +229,12 @@ impl Active {
         }
     }
 
+    /// The rest of the request body is not read: the connection cannot go on behind it.
+    pub(crate) fn give_up_body(&mut self) {
+        self.persistent = false;
+        self.request.stage = RequestStage::Done;
+    }
+
     /// Makes a used one as good as new, keeping the memory that is cheap to keep.
     pub(crate) fn reset(&mut self, client: Key, pool: &mut Buffers) {
         self.exchange.reset();

@@ -6,8 +6,7 @@
 
 use crate::active::{Active, RequestStage};
 use crate::reactor::Worker;
-use crate::relay::pieces;
-use kp_proxy::{Cause, Failure, Phase};
+use kp_proxy::Failure;
 
 impl Worker {
     /// Looks at the body bytes that came along with the head, before a local answer. As in nginx, a body that is
@@ -31,21 +30,12 @@ impl Worker {
     }
 
     fn sift(&mut self, active: &mut Active, held: &[u8]) -> Option<Failure> {
-        let max = self.location(active.exchange.location).client_max_body_size;
         let mut rest = held;
         while !rest.is_empty() {
-            let found = match pieces(&mut active.request.decoder, rest) {
+            let found = match self.take_pieces(active, rest) {
                 Ok(found) => found,
-                Err(error) => {
-                    active.exchange.record.detail = Some(error.reason().to_owned());
-                    return Some(Failure::new(Phase::RequestBody, Cause::BadBody));
-                }
+                Err(failure) => return Some(failure),
             };
-            active.request.read_bytes += found.bytes() as u64;
-            active.exchange.record.request_length += found.consumed() as u64;
-            if max.is_some_and(|max| active.request.read_bytes > max) {
-                return Some(Failure::new(Phase::RequestBody, Cause::BodyTooLarge(None)));
-            }
             rest = rest.get(found.consumed()..).unwrap_or_default();
             if found.is_last() {
                 self.body_done(active, rest);

@@ -200,8 +200,7 @@ impl Worker {
         }
         active.deadlines = Deadlines::NONE;
         if deadlines.discard <= now_ms {
-            active.persistent = false;
-            active.request.stage = RequestStage::Done;
+            active.give_up_body();
             return None;
         }
         if deadlines.client_write <= now_ms {
@@ -214,8 +213,7 @@ impl Worker {
         }
         if deadlines.client_read <= now_ms {
             if active.request.stage == RequestStage::Discarding {
-                active.persistent = false;
-                active.request.stage = RequestStage::Done;
+                active.give_up_body();
                 return None;
             }
             active.request.stage = RequestStage::Done;

@@ -35,10 +35,6 @@ impl Pieces {
         &self.ranges[..self.count]
     }
 
-    pub(crate) fn bytes(&self) -> usize {
-        self.bytes
-    }
-
     pub(crate) fn consumed(&self) -> usize {
         self.consumed
     }
@@ -49,10 +45,7 @@ impl Pieces {
 }
 
 /// Takes as much of `input` apart as fits one write.
-pub(crate) fn pieces(
-    decoder: &mut kp_http::BodyDecoder,
-    input: &[u8],
-) -> Result<Pieces, kp_http::BodyError> {
+fn pieces(decoder: &mut kp_http::BodyDecoder, input: &[u8]) -> Result<Pieces, kp_http::BodyError> {
     let mut found = Pieces::default();
     take_apart(decoder, input, &mut found)?;
     Ok(found)
@@ -209,8 +202,7 @@ impl Worker {
     /// The client's side ended before its body did.
     fn body_broken_off(&mut self, active: &mut Active) -> Turn {
         if active.request.stage == RequestStage::Discarding {
-            active.persistent = false;
-            active.request.stage = RequestStage::Done;
+            active.give_up_body();
             return Turn::Moved;
         }
         // A close-delimited request body does not exist (RFC 9112 §6.3 rule 6), so this is always a broken request.
@@ -220,25 +212,16 @@ impl Worker {
     pub(crate) fn use_body(&mut self, active: &mut Active, input: &[u8]) -> Turn {
         let mut rest = input;
         loop {
-            let found = match pieces(&mut active.request.decoder, rest) {
+            let found = match self.take_pieces(active, rest) {
                 Ok(found) => found,
-                Err(error) => return self.bad_body(active, error),
+                Err(failure) => return Self::refuse_body(active, failure),
             };
-            active.request.read_bytes += found.bytes as u64;
-            active.exchange.record.request_length += found.consumed as u64;
-            let max = self.location(active.exchange.location).client_max_body_size;
-            if max.is_some_and(|max| active.request.read_bytes > max) {
-                return self.body_too_large(active);
-            }
-            let failed = match active.request.stage {
+            match active.request.stage {
                 RequestStage::Collecting => self.collect(active, &found, rest),
                 RequestStage::Streaming => self.forward_body(active, &found, rest),
-                _ => None,
-            };
-            rest = rest.get(found.consumed..).unwrap_or_default();
-            if let Some(input) = failed {
-                return Turn::Input(input);
+                _ => {}
             }
+            rest = rest.get(found.consumed..).unwrap_or_default();
             if found.done {
                 return self.body_done(active, rest);
             }
@@ -248,31 +231,30 @@ impl Worker {
         }
     }
 
-    fn bad_body(&mut self, active: &mut Active, error: kp_http::BodyError) -> Turn {
-        if active.request.stage == RequestStage::Discarding {
-            active.persistent = false;
-            active.request.stage = RequestStage::Done;
-            return Turn::Moved;
+    /// Takes the next body bytes apart, counts them, and holds them against `client_max_body_size`.
+    pub(crate) fn take_pieces(&self, active: &mut Active, input: &[u8]) -> Result<Pieces, Failure> {
+        let found = pieces(&mut active.request.decoder, input).map_err(|error| {
+            active.exchange.record.detail = Some(error.reason().to_owned());
+            Failure::new(Phase::RequestBody, Cause::BadBody)
+        })?;
+        active.request.read_bytes += found.bytes as u64;
+        active.exchange.record.request_length += found.consumed as u64;
+        let max = self.location(active.exchange.location).client_max_body_size;
+        if max.is_some_and(|max| active.request.read_bytes > max) {
+            return Err(Failure::new(Phase::RequestBody, Cause::BodyTooLarge(None)));
         }
-        active.exchange.record.detail = Some(error.reason().to_owned());
-        active.request.stage = RequestStage::Done;
-        Turn::Input(Input::ClientFailed(Failure::new(
-            Phase::RequestBody,
-            Cause::BadBody,
-        )))
+        Ok(found)
     }
 
-    fn body_too_large(&mut self, active: &mut Active) -> Turn {
+    /// A body that cannot be read on: a failure, unless it was to be thrown away anyway.
+    fn refuse_body(active: &mut Active, failure: Failure) -> Turn {
         if active.request.stage == RequestStage::Discarding {
-            active.persistent = false;
-            active.request.stage = RequestStage::Done;
+            active.exchange.record.detail = None;
+            active.give_up_body();
             return Turn::Moved;
         }
         active.request.stage = RequestStage::Done;
-        Turn::Input(Input::ClientFailed(Failure::new(
-            Phase::RequestBody,
-            Cause::BodyTooLarge(None),
-        )))
+        Turn::Input(Input::ClientFailed(failure))
     }
 
     /// The body is whole; `rest` is the beginning of the next request.
@@ -294,7 +276,7 @@ impl Worker {
     }
 
     /// Sends body bytes on, framed for the upstream.
-    fn forward_body(&mut self, active: &mut Active, found: &Pieces, input: &[u8]) -> Option<Input> {
+    fn forward_body(&mut self, active: &mut Active, found: &Pieces, input: &[u8]) {
         let chunked = active.request.out == Framing::Chunked;
         let head = (chunked && found.bytes > 0).then(|| encode::chunk_head(found.bytes as u64));
         let last: &[u8] = if chunked && found.done {
@@ -306,7 +288,14 @@ impl Worker {
             Stretches::new().frame(found, input, head.as_ref().map(ChunkHead::as_bytes), last);
         active.exchange.machine.body_touched();
         self.push_upstream(active, stretches.list());
-        None
+    }
+
+    /// Books bytes that came from the upstream.
+    pub(crate) fn note_received(&self, active: &mut Active, count: usize) {
+        self.counters.add(Counter::UpstreamBytesIn, count as u64);
+        if let Some(attempt) = active.exchange.attempts.last_mut() {
+            attempt.bytes_received += count as u64;
+        }
     }
 
     /// Writes to the upstream: what is pending, then `more`.
@@ -412,10 +401,7 @@ impl Worker {
                 .transport
                 .receive(&mut scratch, active.response.read_max);
             if let Received::Bytes(count) = received {
-                self.counters.add(Counter::UpstreamBytesIn, count as u64);
-                if let Some(attempt) = active.exchange.attempts.last_mut() {
-                    attempt.bytes_received += count as u64;
-                }
+                self.note_received(active, count);
             }
             received
         } else {

@@ -9,7 +9,6 @@ use crate::reactor::Worker;
 use crate::transport::Received;
 use kp_http::{HeadError, HeadLimits, Method};
 use kp_proxy::{Cause, Failure, Input, Phase};
-use kp_shm::Counter;
 
 /// Further reads of a response head.
 const HEAD_READ: usize = 8 * 1024;
@@ -72,11 +71,8 @@ impl Worker {
         }
     }
 
-    fn note_head_bytes(&mut self, active: &mut Active, count: usize) {
-        self.counters.add(Counter::UpstreamBytesIn, count as u64);
-        if let Some(attempt) = active.exchange.attempts.last_mut() {
-            attempt.bytes_received += count as u64;
-        }
+    fn note_head_bytes(&self, active: &mut Active, count: usize) {
+        self.note_received(active, count);
         active.response.any_byte = true;
         active.deadlines.upstream_read = NEVER;
     }

@@ -66,15 +66,7 @@ impl<T> Slots<T> {
     }
 
     pub(crate) fn at(&mut self, key: Key) -> Option<&mut T> {
-        let slot = self
-            .chunks
-            .get_mut(key.index as usize / CHUNK)?
-            .get_mut(key.index as usize % CHUNK)?;
-        if slot.generation == key.generation {
-            slot.value.as_mut()
-        } else {
-            None
-        }
+        self.slot_mut(key)?.value.as_mut()
     }
 
     pub(crate) fn peek(&self, key: Key) -> Option<&T> {
@@ -90,16 +82,11 @@ impl<T> Slots<T> {
     }
 
     pub(crate) fn remove(&mut self, key: Key) -> Option<T> {
-        let slot = self
-            .chunks
-            .get_mut(key.index as usize / CHUNK)?
-            .get_mut(key.index as usize % CHUNK)?;
-        if slot.generation != key.generation {
-            return None;
-        }
+        let first_free = self.first_free;
+        let slot = self.slot_mut(key)?;
         let value = slot.value.take();
         slot.generation = (slot.generation + 1) & GENERATION_MASK;
-        slot.next_free = self.first_free;
+        slot.next_free = first_free;
         self.first_free = key.index;
         self.len -= 1;
         value
@@ -121,30 +108,26 @@ impl<T> Slots<T> {
 
     /// Takes a value out while its slot stays taken, so that it can be used beside everything else.
     pub(crate) fn lend(&mut self, key: Key) -> Option<T> {
-        let slot = self
-            .chunks
-            .get_mut(key.index as usize / CHUNK)?
-            .get_mut(key.index as usize % CHUNK)?;
-        if slot.generation == key.generation {
-            slot.value.take()
-        } else {
-            None
-        }
+        self.slot_mut(key)?.value.take()
     }
 
     /// Puts a lent value back; `false`, and the value is gone, if its slot was freed meanwhile.
     pub(crate) fn restore(&mut self, key: Key, value: T) -> bool {
-        let slot = self
-            .chunks
-            .get_mut(key.index as usize / CHUNK)
-            .and_then(|chunk| chunk.get_mut(key.index as usize % CHUNK));
-        match slot.filter(|slot| slot.generation == key.generation) {
+        match self.slot_mut(key) {
             Some(slot) => {
                 slot.value = Some(value);
                 true
             }
             None => false,
         }
+    }
+
+    /// The slot of a key that is not stale.
+    fn slot_mut(&mut self, key: Key) -> Option<&mut Slot<T>> {
+        self.chunks
+            .get_mut(key.index as usize / CHUNK)?
+            .get_mut(key.index as usize % CHUNK)
+            .filter(|slot| slot.generation == key.generation)
     }
 
     /// Keys of everything in it, for sweeps such as a drain.

@@ -114,12 +114,7 @@ impl Worker {
     }
 
     /// Puts body bytes where the collected body is.
-    pub(crate) fn collect(
-        &mut self,
-        active: &mut Active,
-        found: &Pieces,
-        input: &[u8],
-    ) -> Option<Input> {
+    pub(crate) fn collect(&mut self, active: &mut Active, found: &Pieces, input: &[u8]) {
         let location = self.location(active.exchange.location);
         if matches!(active.request.collected, Collected::None) {
             active.request.collected = Collected::Memory(Vec::new());
@@ -154,7 +149,7 @@ impl Worker {
                     },
                 );
             }
-            return None;
+            return;
         }
         if let Collected::File(spill) = &mut active.request.collected {
             for range in found.ranges() {
@@ -166,7 +161,6 @@ impl Worker {
                 self.write_spill(active);
             }
         }
-        None
     }
 
     fn write_spill(&mut self, active: &mut Active) {

@@ -92,9 +92,8 @@ impl Worker {
         scratch.clear();
         let moved = match upstream.transport.receive(&mut scratch, READ_MAX) {
             Received::Bytes(count) => {
-                self.counters.add(Counter::UpstreamBytesIn, count as u64);
+                self.note_received(active, count);
                 if let Some(attempt) = active.exchange.attempts.last_mut() {
-                    attempt.bytes_received += count as u64;
                     attempt.response_length += count as u64;
                 }
                 self.push_client(active, &[&scratch]);

@@ -62,10 +62,7 @@ impl Worker {
                 return self.connect(active, &address, None);
             }
             None => {
-                return Some(Input::UpstreamFailed(Failure::new(
-                    Phase::Connect,
-                    Cause::BadTarget,
-                )));
+                return not_connected(Cause::BadTarget);
             }
         };
         active.exchange.machine.peers = self.groups.tries(group);
@@ -75,10 +72,7 @@ impl Worker {
                 &self.config.http.upstreams[group.index()].name,
                 now_ms,
             );
-            return Some(Input::UpstreamFailed(Failure::new(
-                Phase::Connect,
-                Cause::NoLivePeer,
-            )));
+            return not_connected(Cause::NoLivePeer);
         };
         active
             .exchange
@@ -96,10 +90,7 @@ impl Worker {
         }
         let Some(address) = self.groups.address(peer).cloned() else {
             self.finish_peer(Some(peer), Outcome::NotCounted);
-            return Some(Input::UpstreamFailed(Failure::new(
-                Phase::Connect,
-                Cause::NoLivePeer,
-            )));
+            return not_connected(Cause::NoLivePeer);
         };
         self.connect(active, &address, Some(peer))
     }
@@ -155,10 +146,7 @@ impl Worker {
     ) -> Option<Input> {
         if self.connections() >= self.connections_max && !self.close_an_idle_one() {
             self.finish_peer(peer, Outcome::NotCounted);
-            return Some(Input::UpstreamFailed(Failure::new(
-                Phase::Connect,
-                Cause::Overload,
-            )));
+            return not_connected(Cause::Overload);
         }
         let bind = match self.bind_address(active) {
             Ok(bind) => bind,
@@ -176,10 +164,7 @@ impl Worker {
             Ok(fd) => fd,
             Err(error) => {
                 self.finish_peer(peer, Outcome::Failed);
-                return Some(Input::UpstreamFailed(Failure::new(
-                    Phase::Connect,
-                    Cause::ConnectFailed(error.raw_os_error().unwrap_or(0)),
-                )));
+                return not_connected(Cause::ConnectFailed(error.raw_os_error().unwrap_or(0)));
             }
         };
         let location = self.location(active.exchange.location);
@@ -221,10 +206,7 @@ impl Worker {
         if let Some(upstream) = self.upstreams.peek(key)
             && let Err(error) = self.register(&upstream.transport.fd, token)
         {
-            return Some(Input::UpstreamFailed(Failure::new(
-                Phase::Connect,
-                Cause::ConnectFailed(error.raw_os_error().unwrap_or(0)),
-            )));
+            return not_connected(Cause::ConnectFailed(error.raw_os_error().unwrap_or(0)));
         }
         None
     }
@@ -409,6 +391,11 @@ impl Worker {
             }
         }
     }
+}
+
+/// What the machine hears when no connection could be begun.
+fn not_connected(cause: Cause) -> Option<Input> {
+    Some(Input::UpstreamFailed(Failure::new(Phase::Connect, cause)))
 }
 
 /// `$upstream_addr` of an address that belongs to no group.
