@@ -1,5 +1,6 @@
 //! What the exchange machine may know of the world: the configuration, the time of this loop turn, facts of the connection.
 
+use crate::tls::ClientCertificate;
 use kp_config::Config;
 use kp_config::model::FileTest;
 use std::net::SocketAddr;
@@ -41,6 +42,11 @@ pub trait Facts {
     fn real_path(&self, path: &Path) -> Option<PathBuf>;
     /// 16 random bytes for `$request_id`.
     fn random(&self) -> [u8; 16];
+    /// Appends a part of the client's certificate (`$ssl_client_*`); false where there is no certificate.
+    fn client_certificate(&self, part: ClientCertificate, out: &mut Vec<u8>) -> bool {
+        let _ = (part, out);
+        false
+    }
 }
 
 /// Everything an exchange is shown while it decides.

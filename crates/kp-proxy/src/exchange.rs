@@ -2,9 +2,11 @@
 
 use crate::answer_kind::Fault;
 use crate::machine::Machine;
+use crate::tls::TlsFacts;
 use kp_config::model::{ListenerId, LocationId, RegexId, ServerId, UpstreamId};
 use kp_http::{RequestHead, ResponseHead};
 use std::net::SocketAddr;
+use std::rc::Rc;
 
 /// One request/response pair. Its parts are separate structs so that code can borrow one while changing another.
 #[derive(Debug, Default)]
@@ -61,6 +63,9 @@ pub struct Connection {
     pub listener: ListenerId,
     /// `$pipe`: bytes of this request were there before the one in front of it was done.
     pub pipelined: bool,
+    /// The TLS connection; `None`: there is none, be it because the listener has no `ssl`, be it because the client spoke
+    /// plain HTTP to one that has.
+    pub tls: Option<Rc<TlsFacts>>,
 }
 
 /// The request and what routing made of it.

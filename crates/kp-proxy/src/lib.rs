@@ -33,6 +33,7 @@ mod server_names;
 mod step;
 pub mod target;
 mod templates;
+pub mod tls;
 pub mod vars;
 
 pub use answer::{Answered, answer, failure_answer};
@@ -57,3 +58,4 @@ pub use response_head::{
 pub use route::{BadRequest, begin};
 pub use script::is_true;
 pub use target::{Target, resolve_target};
+pub use tls::{ClientCertificate, ClientVerdict, TlsFacts, TlsOffer};

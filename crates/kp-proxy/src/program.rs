@@ -41,6 +41,8 @@ pub struct Uses {
     pub upstream_trailers: bool,
     /// `$request_body` or `$request_body_file`: the body must be whole before they are evaluated.
     pub request_body: bool,
+    /// `$ssl_ciphers`, `$ssl_curves` or `$ssl_sigalgs`: `connection.tls.offer` is wanted.
+    pub tls_offer: bool,
     /// `$1` … `$9`.
     captures: bool,
 }

@@ -409,6 +409,7 @@ mod tests {
         Listener {
             address,
             options: ListenOptions::default(),
+            tls: false,
             servers: Vec::new(),
             default_server: ServerId(0),
             span: Span {

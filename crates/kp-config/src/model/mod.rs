@@ -5,10 +5,12 @@
 
 mod location;
 mod proxy;
+mod tls;
 mod upstream;
 
 pub use location::*;
 pub use proxy::*;
+pub use tls::*;
 pub use upstream::*;
 
 use crate::span::{Span, Spanned};
@@ -51,6 +53,8 @@ ids! {
     LogFileId,
     /// Indexes [`Http::type_maps`].
     TypeMapId,
+    /// Indexes [`Http::tls_identities`].
+    TlsIdentityId,
 }
 
 /// One complete configuration.
@@ -178,6 +182,8 @@ pub struct Http {
     pub log_formats: Vec<LogFormat>,
     /// `types`; index 0 is nginx's built-in map (html, gif, jpg).
     pub type_maps: Vec<TypeMap>,
+    /// Distinct ways to speak TLS with upstreams.
+    pub tls_identities: Vec<TlsIdentity>,
 }
 
 /// A regular expression as written.
@@ -250,6 +256,8 @@ pub struct Listener {
     pub address: ListenAddress,
     /// Socket options.
     pub options: ListenOptions,
+    /// `ssl`: connections begin with a TLS handshake.
+    pub tls: bool,
     /// Servers that listen here, in file order.
     pub servers: Vec<ServerId>,
     /// `default_server`, or the first.
@@ -312,6 +320,9 @@ pub struct VirtualHost {
     pub named: Vec<(String, LocationId)>,
     /// Settings that hold before routing.
     pub early: Early,
+    /// TLS, where the server is at a listener with `ssl`. `None` there: it has no certificate of its own, and handshakes
+    /// for its names are those of the listener's default server, as in nginx.
+    pub tls: Option<TlsServer>,
     /// Where the block was opened.
     pub span: Span,
 }

@@ -26,6 +26,8 @@ pub enum ProxyTarget {
         port: u16,
         /// Length of the location's prefix that `uri` replaces (0 in regex and named locations).
         prefix_len: usize,
+        /// `https://`.
+        https: bool,
     },
     /// With variables: evaluated, then looked up among the upstreams or taken as an address.
     Template(Template),
@@ -108,6 +110,8 @@ pub struct Proxy {
     pub upgrade_timeout: Duration,
     /// `proxy_forwarding` (kp), default off.
     pub forwarding: Forwarding,
+    /// How TLS is spoken with the upstream, where the location's `proxy_pass` is `https://` or may become so.
+    pub tls: Option<ProxyTls>,
 }
 
 /// One `proxy_set_header`.

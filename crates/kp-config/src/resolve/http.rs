@@ -94,6 +94,7 @@ fn virtual_host(
         locations,
         named,
         early: early_settings(&draft.early, early),
+        tls: None,
         span: draft.span,
     }
 }

@@ -62,6 +62,7 @@ impl Gathered {
         let listener = Listener {
             address: address.clone(),
             options: ListenOptions::default(),
+            tls: false,
             servers: Vec::new(),
             default_server: id,
             span: listen.span,

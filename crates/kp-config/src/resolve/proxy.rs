@@ -88,6 +88,7 @@ impl Builder<'_, '_> {
             upgrade: or(level.upgrade, vec!["websocket".to_owned()]),
             upgrade_timeout: or(level.upgrade_timeout, seconds(3600)),
             forwarding: or(level.forwarding, Forwarding::Off),
+            tls: None,
         }
     }
 

@@ -54,6 +54,7 @@ impl Builder<'_, '_> {
                 host,
                 port,
                 prefix_len,
+                https: false,
             },
             span: pass.span,
         })
