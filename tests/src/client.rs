@@ -1,12 +1,15 @@
 //! A client that writes exactly the bytes it is told to, in the pieces it is told to, and reads by deadline.
 
 use std::io::{self, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-use socket2::{Domain, SockRef, Socket, Type};
+use rustls::StreamOwned;
+use socket2::{Domain, Socket, Type};
 
 use crate::message::{BodyReader, End, Framing, Head, Response, take_head};
+use crate::stream::Stream;
+use crate::tls::{Connector, Seen};
 use crate::wait::SOON;
 
 /// In which pieces bytes are written. A parser must not see a difference.
@@ -28,7 +31,7 @@ impl Writing {
 /// One client connection.
 #[derive(Debug)]
 pub struct Client {
-    stream: TcpStream,
+    stream: Stream,
     input: Vec<u8>,
     ended: Option<End>,
 }
@@ -45,11 +48,44 @@ impl Client {
         let address: SocketAddr = address.parse().expect("an address and port");
         let stream = TcpStream::connect_timeout(&address, SOON)?;
         stream.set_nodelay(true)?;
-        Ok(Self {
+        Ok(Self::over(Stream::Plain(stream)))
+    }
+
+    /// Connects with TLS, fails the test if it cannot.
+    pub fn secure(address: &str, connector: &Connector) -> Self {
+        Self::try_secure(address, connector)
+            .unwrap_or_else(|error| panic!("connecting to {address} with TLS: {error}"))
+    }
+
+    /// Connects with TLS. An error of TLS is the inner error of the `io::Error`, a [`rustls::Error`].
+    pub fn try_secure(address: &str, connector: &Connector) -> io::Result<Self> {
+        Self::try_connect(address)?.upgrade(connector)
+    }
+
+    /// Begins TLS on the connection.
+    pub fn upgrade(self, connector: &Connector) -> io::Result<Self> {
+        let Stream::Plain(socket) = self.stream else {
+            panic!("the connection speaks TLS already");
+        };
+        let mut stream = StreamOwned::new(connector.connection(), socket);
+        stream.sock.set_read_timeout(Some(SOON))?;
+        while stream.conn.is_handshaking() {
+            stream.conn.complete_io(&mut stream.sock)?;
+        }
+        Ok(Self::over(Stream::Client(Box::new(stream))))
+    }
+
+    /// What the TLS handshake agreed upon; fails the test where there was none.
+    pub fn seen(&self) -> Seen {
+        self.stream.seen().expect("a connection with TLS")
+    }
+
+    fn over(stream: Stream) -> Self {
+        Self {
             stream,
             input: Vec::new(),
             ended: None,
-        })
+        }
     }
 
     /// Connects with a small receive buffer, to be a slow reader of little memory.
@@ -60,16 +96,15 @@ impl Client {
             .set_recv_buffer_size(receive_bytes)
             .expect("setting the receive buffer");
         socket.connect(&address.into()).expect("connecting");
-        Self {
-            stream: socket.into(),
-            input: Vec::new(),
-            ended: None,
-        }
+        Self::over(Stream::Plain(socket.into()))
     }
 
     /// Its own address.
     pub fn local_address(&self) -> SocketAddr {
-        self.stream.local_addr().expect("a connected socket")
+        self.stream
+            .socket()
+            .local_addr()
+            .expect("a connected socket")
     }
 
     /// Writes everything at once. A peer that has closed is no error here; what it answered can still be read.
@@ -89,6 +124,7 @@ impl Client {
     /// Writes what the other side takes within `limit`; returns how much that was.
     pub fn send_for(&mut self, bytes: &[u8], limit: Duration) -> usize {
         self.stream
+            .socket()
             .set_write_timeout(Some(limit))
             .expect("setting a timeout");
         let mut sent = 0;
@@ -99,19 +135,30 @@ impl Client {
             }
         }
         self.stream
+            .socket()
             .set_write_timeout(None)
             .expect("setting a timeout");
         sent
     }
 
-    /// Ends its own direction.
-    pub fn half_close(&self) {
-        let _ = self.stream.shutdown(Shutdown::Write);
+    /// Ends its own direction: with TLS a close_notify, then a FIN.
+    pub fn half_close(&mut self) {
+        let _ = self.stream.half_close();
+    }
+
+    /// Says close_notify, without a FIN.
+    pub fn close_notify(&mut self) {
+        let _ = self.stream.close_notify();
+    }
+
+    /// Ends its own direction with a FIN and, with TLS, without a close_notify.
+    pub fn cut(&self) {
+        let _ = self.stream.cut();
     }
 
     /// Closes with a reset.
     pub fn reset(self) {
-        let _ = SockRef::from(&self.stream).set_linger(Some(Duration::ZERO));
+        let _ = self.stream.reset();
     }
 
     /// Reads the next final response to a request that was not HEAD; fails the test when there is none.
@@ -214,7 +261,7 @@ impl Client {
 
     /// Whether the other side ends the connection within `limit`, with no further byte.
     pub fn closes_within(&mut self, limit: Duration) -> bool {
-        matches!(self.end_within(limit), End::Closed | End::Reset)
+        matches!(self.end_within(limit), End::Closed | End::Cut | End::Reset)
     }
 
     fn left(&self) -> String {
@@ -259,6 +306,7 @@ impl Client {
                 return Err(End::Deadline);
             }
             self.stream
+                .socket()
                 .set_read_timeout(Some(left))
                 .expect("setting a timeout");
             match self.stream.read(&mut buffer) {
@@ -276,6 +324,9 @@ impl Client {
                     return Err(End::Deadline);
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                    return self.finish(End::Cut);
+                }
                 Err(_) => return self.finish(End::Reset),
             }
         }

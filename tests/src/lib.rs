@@ -21,6 +21,8 @@ pub mod origin;
 pub mod port;
 pub mod process;
 pub mod source;
+mod stream;
+pub mod tls;
 pub mod wait;
 
 pub use client::{Client, Writing};

@@ -7,8 +7,10 @@ use std::io;
 pub enum End {
     /// By its framing; the connection is still there.
     Complete,
-    /// The other side closed.
+    /// The other side closed; with TLS it said so by a close_notify.
     Closed,
+    /// The other side closed its socket without the close_notify of TLS.
+    Cut,
     /// The other side reset the connection.
     Reset,
     /// Nothing came before the deadline.

@@ -7,10 +7,12 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use socket2::SockRef;
+use rustls::StreamOwned;
 
 use crate::message::{BodyReader, Head, Request, invalid, take_head};
 use crate::port::Port;
+use crate::stream::Stream;
+use crate::tls::{Acceptor, Seen};
 use crate::wait::{self, SOON};
 
 /// The reply that most cases use.
@@ -41,11 +43,30 @@ impl Origin {
         port: Port,
         script: impl Fn(&mut Conversation) -> io::Result<()> + Send + Sync + 'static,
     ) -> Self {
+        Self::listen(port, None, Arc::new(script))
+    }
+
+    /// The same with TLS: the script begins when the handshake is done, and does not run when that fails.
+    pub fn secure(
+        acceptor: &Acceptor,
+        script: impl Fn(&mut Conversation) -> io::Result<()> + Send + Sync + 'static,
+    ) -> Self {
+        Self::listen(Port::take(), Some(acceptor.clone()), Arc::new(script))
+    }
+
+    /// With TLS, 200 with the body `ok` to every request, connection kept.
+    pub fn secure_ok(acceptor: &Acceptor) -> Self {
+        Self::secure(acceptor, |conversation| {
+            conversation.answer_all(|_| OK.to_vec())
+        })
+    }
+
+    fn listen(port: Port, acceptor: Option<Acceptor>, script: Arc<Script>) -> Self {
         let listener = TcpListener::bind(port.address()).expect("listening for an origin");
         let shared = Arc::new(Shared::default());
         let accepting = std::thread::spawn({
             let shared = Arc::clone(&shared);
-            move || accept(&listener, &shared, Arc::new(script))
+            move || accept(&listener, &shared, acceptor.as_ref(), &script)
         });
         Self {
             port,
@@ -110,6 +131,16 @@ impl Origin {
     /// Its port.
     pub fn port(&self) -> u16 {
         self.port.number()
+    }
+
+    /// What the TLS handshakes agreed upon, in the order in which they ended.
+    pub fn seen(&self) -> Vec<Seen> {
+        self.shared.lock().seen.clone()
+    }
+
+    /// How many TLS handshakes failed.
+    pub fn failed_handshakes(&self) -> usize {
+        self.shared.lock().failed
     }
 
     /// How many connections were accepted.
@@ -232,7 +263,7 @@ pub type Trailers = Vec<(String, String)>;
 pub struct Conversation {
     /// Which accepted connection this is, from 0.
     pub index: usize,
-    stream: TcpStream,
+    stream: Stream,
     input: Vec<u8>,
     shared: Arc<Shared>,
 }
@@ -241,6 +272,7 @@ impl Conversation {
     /// The address of the other side, without its port.
     pub fn peer_ip(&self) -> String {
         self.stream
+            .socket()
             .peer_addr()
             .map(|address| address.ip().to_string())
             .unwrap_or_default()
@@ -307,7 +339,8 @@ impl Conversation {
 
     /// Writes.
     pub fn send(&mut self, bytes: impl AsRef<[u8]>) -> io::Result<()> {
-        self.stream.write_all(bytes.as_ref())
+        self.stream.write_all(bytes.as_ref())?;
+        self.stream.flush()
     }
 
     /// Writes each byte by itself.
@@ -328,12 +361,13 @@ impl Conversation {
     pub fn stall(&self) {
         let ended = || {
             let mut byte = [0];
-            let _ = self.stream.set_nonblocking(true);
-            let gone = match self.stream.peek(&mut byte) {
+            let socket = self.stream.socket();
+            let _ = socket.set_nonblocking(true);
+            let gone = match socket.peek(&mut byte) {
                 Ok(count) => count == 0,
                 Err(error) => error.kind() != io::ErrorKind::WouldBlock,
             };
-            let _ = self.stream.set_nonblocking(false);
+            let _ = socket.set_nonblocking(false);
             gone
         };
         wait::happens(PATIENCE, || {
@@ -346,14 +380,29 @@ impl Conversation {
         self.shared.lock().notes.push(Instant::now());
     }
 
-    /// Ends its own direction (FIN).
-    pub fn half_close(&self) -> io::Result<()> {
-        self.stream.shutdown(Shutdown::Write)
+    /// What the TLS handshake agreed upon; `None` without TLS.
+    pub fn seen(&self) -> Option<Seen> {
+        self.stream.seen()
+    }
+
+    /// Ends its own direction: with TLS a close_notify, then a FIN.
+    pub fn half_close(&mut self) -> io::Result<()> {
+        self.stream.half_close()
+    }
+
+    /// Says close_notify, without a FIN.
+    pub fn close_notify(&mut self) -> io::Result<()> {
+        self.stream.close_notify()
+    }
+
+    /// Ends its own direction with a FIN and, with TLS, without a close_notify. (So does a script that just returns.)
+    pub fn cut(&self) -> io::Result<()> {
+        self.stream.cut()
     }
 
     /// Makes the end of the connection a reset instead of a FIN.
     pub fn reset(&self) -> io::Result<()> {
-        SockRef::from(&self.stream).set_linger(Some(Duration::ZERO))
+        self.stream.reset()
     }
 
     fn fill(&mut self) -> io::Result<()> {
@@ -387,42 +436,67 @@ struct Record {
     raw: Vec<Vec<u8>>,
     requests: Vec<Request>,
     notes: Vec<Instant>,
+    seen: Vec<Seen>,
+    failed: usize,
     /// A handle per open connection, taken away when it ends.
     streams: Vec<Option<TcpStream>>,
 }
 
 type Script = dyn Fn(&mut Conversation) -> io::Result<()> + Send + Sync;
 
-fn accept(listener: &TcpListener, shared: &Arc<Shared>, script: Arc<Script>) {
+fn accept(
+    listener: &TcpListener,
+    shared: &Arc<Shared>,
+    acceptor: Option<&Acceptor>,
+    script: &Arc<Script>,
+) {
     let mut conversations = Vec::new();
-    while let Ok((stream, _)) = listener.accept() {
+    while let Ok((socket, _)) = listener.accept() {
         if shared.stopping.load(Ordering::SeqCst) {
             break;
         }
-        let _ = stream.set_nodelay(true);
-        let _ = stream.set_read_timeout(Some(PATIENCE));
-        let _ = stream.set_write_timeout(Some(PATIENCE));
+        let _ = socket.set_nodelay(true);
+        let _ = socket.set_read_timeout(Some(PATIENCE));
+        let _ = socket.set_write_timeout(Some(PATIENCE));
         let index = {
             let mut record = shared.lock();
             record.raw.push(Vec::new());
-            record.streams.push(stream.try_clone().ok());
+            record.streams.push(socket.try_clone().ok());
             record.raw.len() - 1
         };
-        let mut conversation = Conversation {
-            index,
-            stream,
-            input: Vec::new(),
-            shared: Arc::clone(shared),
-        };
-        let script = Arc::clone(&script);
+        let (shared, script) = (Arc::clone(shared), Arc::clone(script));
+        let acceptor = acceptor.cloned();
         conversations.push(std::thread::spawn(move || {
-            let _ = script(&mut conversation);
-            let shared = Arc::clone(&conversation.shared);
-            shared.lock().streams[conversation.index] = None;
-            drop(conversation);
+            if let Some(stream) = begin(socket, acceptor.as_ref(), &shared) {
+                let mut conversation = Conversation {
+                    index,
+                    stream,
+                    input: Vec::new(),
+                    shared: Arc::clone(&shared),
+                };
+                let _ = script(&mut conversation);
+            }
+            shared.lock().streams[index] = None;
         }));
     }
     for conversation in conversations {
         let _ = conversation.join();
     }
+}
+
+/// The handshake, where there is one; `None` when it fails.
+fn begin(socket: TcpStream, acceptor: Option<&Acceptor>, shared: &Shared) -> Option<Stream> {
+    let Some(acceptor) = acceptor else {
+        return Some(Stream::Plain(socket));
+    };
+    let mut stream = StreamOwned::new(acceptor.connection(), socket);
+    while stream.conn.is_handshaking() {
+        if stream.conn.complete_io(&mut stream.sock).is_err() {
+            shared.lock().failed += 1;
+            return None;
+        }
+    }
+    let stream = Stream::Server(Box::new(stream));
+    shared.lock().seen.extend(stream.seen());
+    Some(stream)
 }

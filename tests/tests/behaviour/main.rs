@@ -30,3 +30,4 @@ mod recovery;
 mod routing;
 mod static_files;
 mod streaming;
+mod tls;
