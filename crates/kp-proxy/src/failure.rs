@@ -42,6 +42,8 @@ pub enum Phase {
     RequestBody,
     /// A peer is chosen and connected to.
     Connect,
+    /// The TLS handshake with the peer is under way.
+    Handshake,
     /// The request is being sent.
     SendRequest,
     /// The response head is awaited.
@@ -91,6 +93,10 @@ pub enum Cause {
     ConnectFailed(i32),
     /// The peer did not accept in time.
     ConnectTimeout,
+    /// The TLS handshake with the peer failed.
+    TlsHandshake,
+    /// The peer's certificate does not hold.
+    TlsVerify,
     /// A reused idle connection turned out to be closed before any byte of a response came.
     StaleConnection,
     /// The peer took no more of the request, with the system's error number.
@@ -178,6 +184,8 @@ impl Failure {
             Cause::NoLivePeer
             | Cause::ConnectFailed(_)
             | Cause::ConnectTimeout
+            | Cause::TlsHandshake
+            | Cause::TlsVerify
             | Cause::StaleConnection
             | Cause::SendFailed(_)
             | Cause::SendTimeout
@@ -217,6 +225,8 @@ impl Failure {
             Cause::UnknownCoding => 501,
             Cause::NoLivePeer
             | Cause::ConnectFailed(_)
+            | Cause::TlsHandshake
+            | Cause::TlsVerify
             | Cause::StaleConnection
             | Cause::SendFailed(_)
             | Cause::UpstreamClosed
@@ -245,6 +255,8 @@ impl Failure {
             Cause::StaleConnection => Some(retry::Failure::Stale),
             Cause::NoLivePeer => Some(retry::Failure::NoLivePeer),
             Cause::ConnectFailed(_)
+            | Cause::TlsHandshake
+            | Cause::TlsVerify
             | Cause::SendFailed(_)
             | Cause::UpstreamClosed
             | Cause::UpstreamReset(_) => Some(retry::Failure::Error),
@@ -314,6 +326,8 @@ impl Failure {
             | Cause::NoLivePeer
             | Cause::ConnectFailed(_)
             | Cause::ConnectTimeout
+            | Cause::TlsHandshake
+            | Cause::TlsVerify
             | Cause::StaleConnection
             | Cause::SendFailed(_)
             | Cause::SendTimeout
@@ -355,6 +369,8 @@ impl Failure {
             Cause::NoLivePeer => "no_live_upstreams",
             Cause::ConnectFailed(_) => "connect_failed",
             Cause::ConnectTimeout => "connect_timeout",
+            Cause::TlsHandshake => "upstream_tls_failed",
+            Cause::TlsVerify => "upstream_certificate",
             Cause::StaleConnection => "stale_connection",
             Cause::SendFailed(_) => "upstream_send_failed",
             Cause::SendTimeout => "upstream_send_timeout",
@@ -403,6 +419,8 @@ impl Failure {
             | Cause::NoLivePeer
             | Cause::ConnectFailed(_)
             | Cause::ConnectTimeout
+            | Cause::TlsHandshake
+            | Cause::TlsVerify
             | Cause::SendFailed(_)
             | Cause::SendTimeout
             | Cause::UpstreamClosed
@@ -467,6 +485,7 @@ impl Failure {
             | Cause::TargetTooLong
             | Cause::HeadTooLarge => Some("client sent "),
             Cause::UpstreamInvalidHead => Some("upstream sent "),
+            Cause::TlsHandshake | Cause::TlsVerify => Some(""),
             _ => None,
         };
         match noun {
@@ -526,6 +545,7 @@ impl Failure {
             }
             Cause::ClientGone => match self.phase {
                 Phase::Connect
+                | Phase::Handshake
                 | Phase::SendRequest
                 | Phase::AwaitHead
                 | Phase::ReadBody
@@ -538,6 +558,8 @@ impl Failure {
             Cause::Loop => "request came back to this proxy",
             Cause::NoLivePeer => "no live upstreams",
             Cause::ConnectFailed(_) => "connect() failed",
+            Cause::TlsHandshake => "SSL_do_handshake() failed",
+            Cause::TlsVerify => "upstream SSL certificate verify error",
             Cause::StaleConnection => "upstream closed keepalive connection",
             Cause::SendFailed(_) => "send() failed",
             Cause::ConnectTimeout
@@ -589,6 +611,7 @@ impl Phase {
             Self::RequestHead => "reading client request headers",
             Self::Route | Self::RequestBody => "",
             Self::Connect => "connecting to upstream",
+            Self::Handshake => "SSL handshaking to upstream",
             Self::SendRequest => "sending request to upstream",
             Self::AwaitHead => "reading response header from upstream",
             Self::ReadBody => "reading upstream",
@@ -617,7 +640,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     /// One of each, with the phase it usually comes in.
-    const ALL: [(Phase, Cause); 37] = [
+    const ALL: [(Phase, Cause); 39] = [
         (Phase::RequestHead, Cause::BadRequest),
         (Phase::RequestLine, Cause::BadVersion),
         (Phase::RequestHead, Cause::UnknownCoding),
@@ -635,6 +658,8 @@ mod tests {
         (Phase::Connect, Cause::NoLivePeer),
         (Phase::Connect, Cause::ConnectFailed(111)),
         (Phase::Connect, Cause::ConnectTimeout),
+        (Phase::Handshake, Cause::TlsHandshake),
+        (Phase::Handshake, Cause::TlsVerify),
         (Phase::AwaitHead, Cause::StaleConnection),
         (Phase::SendRequest, Cause::SendFailed(32)),
         (Phase::SendRequest, Cause::SendTimeout),
@@ -725,6 +750,20 @@ mod tests {
                 ConnectTimeout,
                 504,
                 Some(Next::Timeout),
+                Outcome::Failed,
+                After::Keep,
+            ),
+            (
+                TlsHandshake,
+                502,
+                Some(Next::Error),
+                Outcome::Failed,
+                After::Keep,
+            ),
+            (
+                TlsVerify,
+                502,
+                Some(Next::Error),
                 Outcome::Failed,
                 After::Keep,
             ),
@@ -879,6 +918,14 @@ mod tests {
             (
                 text(Phase::Connect, Cause::ConnectFailed(111), ""),
                 "connect() failed (111: Connection refused) while connecting to upstream",
+            ),
+            (
+                text(
+                    Phase::Handshake,
+                    Cause::TlsVerify,
+                    "upstream SSL certificate verify error: (18:self-signed certificate)",
+                ),
+                "upstream SSL certificate verify error: (18:self-signed certificate) while SSL handshaking to upstream",
             ),
             (
                 text(Phase::AwaitHead, Cause::UpstreamClosed, ""),

@@ -98,6 +98,12 @@ counters! {
     BadResponseHeads, Counter, "bad_response_heads", "responses", "Upstream responses rejected for a malformed, ambiguous or oversized head.";
     TunnelsOpened, Counter, "tunnels_opened", "tunnels", "Connections switched to another protocol.";
     TunnelsActive, Gauge, "tunnels_active", "tunnels", "Tunnels open now.";
+    TlsHandshakes, Counter, "tls_handshakes", "handshakes", "TLS handshakes with clients that were completed.";
+    TlsHandshakesResumed, Counter, "tls_handshakes_resumed", "handshakes", "Those of them that resumed an earlier session.";
+    TlsHandshakesFailed, Counter, "tls_handshakes_failed", "handshakes", "TLS handshakes with clients that failed, were broken off or took too long.";
+    UpstreamTlsHandshakes, Counter, "upstream_tls_handshakes", "handshakes", "TLS handshakes with upstreams that were completed.";
+    UpstreamTlsHandshakesResumed, Counter, "upstream_tls_handshakes_resumed", "handshakes", "Those of them that resumed an earlier session.";
+    UpstreamTlsHandshakesFailed, Counter, "upstream_tls_handshakes_failed", "handshakes", "TLS handshakes with upstreams that failed, a certificate that does not hold included.";
     LogLinesWritten, Counter, "log_lines_written", "lines", "Access log lines written.";
     LogLinesDropped, Counter, "log_lines_dropped", "lines", "Log lines lost because their file could not take them.";
     LoopTurns, Counter, "loop_turns", "turns", "Turns of the event loop.";

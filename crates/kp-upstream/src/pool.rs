@@ -15,6 +15,8 @@ pub struct Idle {
     pub peer: PeerId,
     /// The location that used it; matters only where `keepalive` is `local`.
     pub location: LocationId,
+    /// What TLS was spoken with it: connections of different TLS are never mixed. 0: none. The number is the caller's.
+    pub tls: u64,
     /// The caller's name for it.
     pub handle: u64,
     /// Requests it has carried.
@@ -74,9 +76,15 @@ impl Pool {
         matches!(self.groups.get(peer.upstream.index()), Some(Some(_)))
     }
 
-    /// Takes the most recently parked connection to `peer` (from `location`, where the group is `local`).
-    pub fn take(&mut self, peer: PeerId, location: LocationId, now_ms: u64) -> Option<u64> {
-        self.group(peer)?.take(peer, location, now_ms)
+    /// Takes the most recently parked connection to `peer` with this TLS (from `location`, where the group is `local`).
+    pub fn take(
+        &mut self,
+        peer: PeerId,
+        location: LocationId,
+        tls: u64,
+        now_ms: u64,
+    ) -> Option<u64> {
+        self.group(peer)?.take(peer, location, tls, now_ms)
     }
 
     /// Parks a connection.
@@ -136,6 +144,7 @@ const UNLINKED: Links = Links {
 struct Entry {
     peer: u32,
     location: u32,
+    tls: u64,
     handle: u64,
     deadline_ms: u64,
     /// Among the entries of its bucket, latest first.
@@ -173,16 +182,17 @@ impl GroupPool {
         }
     }
 
-    fn take(&mut self, peer: PeerId, location: LocationId, now_ms: u64) -> Option<u64> {
+    fn take(&mut self, peer: PeerId, location: LocationId, tls: u64, now_ms: u64) -> Option<u64> {
         let location = self.location_key(location);
         let wanted = |entry: &Entry| {
             entry.peer as usize == peer.index()
                 && entry.location == location
+                && entry.tls == tls
                 && now_ms < entry.deadline_ms
         };
         let mut at = *self
             .buckets
-            .get(self.bucket_of(peer.index() as u32, location))?;
+            .get(self.bucket_of(peer.index() as u32, location, tls))?;
         while let Some(entry) = self.entries.get(at as usize) {
             if wanted(entry) {
                 let handle = entry.handle;
@@ -211,6 +221,7 @@ impl GroupPool {
         let entry = Entry {
             peer: idle.peer.index() as u32,
             location: self.location_key(idle.location),
+            tls: idle.tls,
             handle: idle.handle,
             deadline_ms,
             bucket: UNLINKED,
@@ -271,9 +282,9 @@ impl GroupPool {
         if self.settings.local { location.0 } else { 0 }
     }
 
-    fn bucket_of(&self, peer: u32, location: u32) -> usize {
+    fn bucket_of(&self, peer: u32, location: u32, tls: u64) -> usize {
         let mixed =
-            (u64::from(peer) << 32 | u64::from(location)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            (u64::from(peer) << 32 | u64::from(location) ^ tls).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         (mixed >> 32) as usize & (self.buckets.len() - 1)
     }
 
@@ -293,7 +304,7 @@ impl GroupPool {
         let Some(entry) = self.entries.get(at as usize) else {
             return;
         };
-        let bucket = self.bucket_of(entry.peer, entry.location);
+        let bucket = self.bucket_of(entry.peer, entry.location, entry.tls);
         let head = self.buckets.get(bucket).copied().unwrap_or(NONE);
         if let Some(second) = self.entries.get_mut(head as usize) {
             second.bucket.previous = at;
@@ -327,7 +338,7 @@ impl GroupPool {
         let Some(entry) = self.entries.get(at as usize).copied() else {
             return;
         };
-        let bucket = self.bucket_of(entry.peer, entry.location);
+        let bucket = self.bucket_of(entry.peer, entry.location, entry.tls);
         match self.entries.get_mut(entry.bucket.previous as usize) {
             Some(previous) => previous.bucket.next = entry.bucket.next,
             None => {
@@ -388,6 +399,7 @@ mod tests {
         Idle {
             peer: peer(index),
             location: LocationId(0),
+            tls: 0,
             handle,
             requests: 1,
             opened_ms: 0,
@@ -418,14 +430,14 @@ mod tests {
                 None
             );
         }
-        assert_eq!(pool.take(peer(1), LocationId(5), 0), Some(3));
+        assert_eq!(pool.take(peer(1), LocationId(5), 0, 0), Some(3));
         assert_eq!(evicted(pool.put(&idle(1, 3), 0)), None);
         assert_eq!(evicted(pool.put(&idle(0, 4), 0)), Some(1));
         assert_eq!(evicted(pool.put(&idle(0, 5), 0)), Some(2));
         assert_eq!(pool.len(), 3);
-        assert_eq!(pool.take(peer(0), LocationId(0), 0), Some(5));
-        assert_eq!(pool.take(peer(0), LocationId(0), 0), Some(4));
-        assert_eq!(pool.take(peer(0), LocationId(0), 0), None);
+        assert_eq!(pool.take(peer(0), LocationId(0), 0, 0), Some(5));
+        assert_eq!(pool.take(peer(0), LocationId(0), 0, 0), Some(4));
+        assert_eq!(pool.take(peer(0), LocationId(0), 0, 0), None);
     }
 
     #[test]
@@ -448,10 +460,33 @@ mod tests {
             },
             0,
         );
-        assert_eq!(pool.take(peer(0), LocationId(3), 0), None);
-        assert_eq!(pool.take(peer(0), LocationId(1), 0), Some(1));
-        assert_eq!(pool.take(peer(0), LocationId(1), 0), None);
-        assert_eq!(pool.take(peer(0), LocationId(2), 0), Some(2));
+        assert_eq!(pool.take(peer(0), LocationId(3), 0, 0), None);
+        assert_eq!(pool.take(peer(0), LocationId(1), 0, 0), Some(1));
+        assert_eq!(pool.take(peer(0), LocationId(1), 0, 0), None);
+        assert_eq!(pool.take(peer(0), LocationId(2), 0, 0), Some(2));
+    }
+
+    #[test]
+    fn connections_of_different_tls_are_never_mixed() {
+        let mut pool = pool(settings(8));
+        for (tls, handle) in [(7, 1), (8, 2), (0, 3)] {
+            pool.put(
+                &Idle {
+                    tls,
+                    ..idle(0, handle)
+                },
+                0,
+            );
+        }
+        for (tls, handle) in [
+            (9, None),
+            (7, Some(1)),
+            (7, None),
+            (0, Some(3)),
+            (8, Some(2)),
+        ] {
+            assert_eq!(pool.take(peer(0), LocationId(0), tls, 0), handle, "{tls}");
+        }
     }
 
     #[test]
@@ -470,7 +505,7 @@ mod tests {
             "a name of the past removes nothing"
         );
         assert!(pool.remove(peer(0), second, 2));
-        assert_eq!(pool.take(peer(0), LocationId(0), 0), Some(3));
+        assert_eq!(pool.take(peer(0), LocationId(0), 0, 0), Some(3));
     }
 
     #[test]
@@ -519,8 +554,8 @@ mod tests {
                 ..
             }
         ));
-        assert_eq!(pool.take(peer(0), LocationId(0), 4000), None);
-        assert_eq!(pool.take(peer(0), LocationId(0), 3999), Some(1));
+        assert_eq!(pool.take(peer(0), LocationId(0), 0, 4000), None);
+        assert_eq!(pool.take(peer(0), LocationId(0), 0, 3999), Some(1));
         assert!(matches!(
             pool.put(&with(3600), 0),
             Put::Kept {
@@ -539,7 +574,7 @@ mod tests {
             }]);
             assert!(!pool.is_kept(peer(0)));
             assert_eq!(pool.put(&idle(0, 1), 0), Put::Refused);
-            assert_eq!(pool.take(peer(0), LocationId(0), 0), None);
+            assert_eq!(pool.take(peer(0), LocationId(0), 0, 0), None);
         }
     }
 
@@ -549,11 +584,11 @@ mod tests {
         for handle in 0..5 {
             pool.put(&idle(handle as usize, handle), 0);
         }
-        pool.take(peer(2), LocationId(0), 0);
+        pool.take(peer(2), LocationId(0), 0, 0);
         assert_eq!((pool.drain(), pool.is_empty()), (vec![0, 1, 3, 4], true));
-        assert_eq!(pool.take(peer(0), LocationId(0), 0), None);
+        assert_eq!(pool.take(peer(0), LocationId(0), 0, 0), None);
         pool.put(&idle(0, 9), 0);
-        assert_eq!(pool.take(peer(0), LocationId(0), 0), Some(9));
+        assert_eq!(pool.take(peer(0), LocationId(0), 0, 0), Some(9));
     }
 
     proptest! {
@@ -578,7 +613,7 @@ mod tests {
                     1 => {
                         let fits = |entry: &(usize, u32, u64, Ticket)| entry.0 == index && (!local || entry.1 == location);
                         let expected = list.iter().rposition(fits).map(|at| list.remove(at).2);
-                        prop_assert_eq!(pool.take(peer(index), key, 0), expected);
+                        prop_assert_eq!(pool.take(peer(index), key, 0, 0), expected);
                     }
                     _ if which < list.len() => {
                         let (index, _, handle, ticket) = list.remove(which);

@@ -23,6 +23,7 @@ pub(crate) fn counter_of(failure: &Failure) -> Option<Counter> {
         Cause::NoLivePeer => Counter::UpstreamNoLivePeers,
         Cause::ConnectFailed(_) => Counter::UpstreamConnectFailures,
         Cause::ConnectTimeout => Counter::TimeoutsUpstreamConnect,
+        Cause::TlsHandshake | Cause::TlsVerify => Counter::UpstreamTlsHandshakesFailed,
         Cause::StaleConnection => Counter::UpstreamStaleReuses,
         Cause::SendTimeout => Counter::TimeoutsUpstreamSend,
         Cause::UpstreamTimeout | Cause::BodyTimeout => Counter::TimeoutsUpstreamRead,

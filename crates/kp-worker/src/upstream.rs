@@ -83,7 +83,7 @@ impl Worker {
         let pooled = if active.exchange.machine.fresh_only {
             None
         } else {
-            self.pool.take(peer, active.exchange.location, now_ms)
+            self.pool.take(peer, active.exchange.location, 0, now_ms)
         };
         if let Some(handle) = pooled {
             return Some(self.reuse(active, handle, peer));
@@ -304,6 +304,7 @@ impl Worker {
         let idle = Idle {
             peer,
             location: active.exchange.location,
+            tls: 0,
             handle: key.token(Kind::Upstream),
             requests: upstream.requests,
             opened_ms: upstream.opened_ms,
