@@ -254,7 +254,7 @@ table! {
     "proxy_headers_hash_max_size" "size", HSL, (1), ONCE, "512", {}, [ignored number], "Accepted, no effect: kp sizes its tables itself.";
     "proxy_headers_hash_bucket_size" "size", HSL, (1), ONCE, "64", {}, [ignored number], "Accepted, no effect: kp sizes its tables itself.";
 
-    "listen" "address[:port] | port | unix:path [default_server] [backlog=number] [rcvbuf=size] [sndbuf=size] [reuseport] [ipv6only=on|off] [so_keepalive=on|off|[idle]:[interval]:[count]]", S, (1+), MANY, "*:80 | *:8000", {}, [server with listen], "An address the virtual host is served at; without any it is port 80, or 8000 when kp was not started by root.";
+    "listen" "address[:port] | port | unix:path [default_server] [ssl] [backlog=number] [rcvbuf=size] [sndbuf=size] [reuseport] [ipv6only=on|off] [so_keepalive=on|off|[idle]:[interval]:[count]]", S, (1+), MANY, "*:80 | *:8000", {}, [server with listen], "An address the virtual host is served at; without any it is port 80, or 8000 when kp was not started by root. With `ssl` connections begin with a TLS handshake; `http2` is accepted, no effect.";
     "server_name" "name ...", S, (1+), MANY, "\"\"", {}, [server with server_name], "Names of the virtual host: exact, `*.example.com`, `.example.com`, `www.example.*`, `~expression`; `\"\"` is a request without Host.";
     "client_header_timeout" "time", HS, (1), ONCE, "60s", {}, [early time client_header_timeout], "How long a request head may take, from its first byte or from accept.";
     "client_header_buffer_size" "size", HS, (1), ONCE, "1k", {}, [early size client_header_buffer_size], "The first buffer of a request head.";
@@ -265,6 +265,36 @@ table! {
     "merge_slashes" "on | off", HS, (1), ONCE, "on", {}, [early flag merge_slashes], "Whether several slashes in a row count as one when a location is looked for.";
     "accept_bare_lf" "on | off", HS, (1), ONCE, "off", {}, [early flag accept_bare_lf], "Whether a line of a head may end with LF alone (kp's own; chunk framing is always strict).";
 
+    "ssl_certificate" "file", HS, (1), MANY, none, {}, [tls tls_files certificates], "A certificate with its chain, PEM, the server's own first. Several with several keys: the one is chosen that the client can use. A file with variables, or `data:` and a variable with the text itself, is loaded during the handshake.";
+    "ssl_certificate_key" "file", HS, (1), MANY, none, {}, [tls tls_files keys], "The key of a certificate, PEM: PKCS#1, PKCS#8 (encrypted, too) or SEC1; as many as there are certificates, in their order.";
+    "ssl_password_file" "file", HS, (1), ONCE, none, {}, [tls tls_path passwords], "Passwords of encrypted keys, one on a line.";
+    "ssl_certificate_cache" "off | max=number [inactive=time] [valid=time]", HS, (1 to 3), ONCE, "off", {}, [tls certificate_cache certificate_cache], "How many certificates with variables are kept, how long without use, and after which time one is loaded anew.";
+    "ssl_certificate_reload" "on | off", HS, (1), ONCE, "off", {}, [tls flag certificate_reload], "Whether changed files of certificates and keys are taken up without a reload; a pair that is broken leaves the one before in use (kp's own).";
+    "ssl_reject_handshake" "on | off", HS, (1), ONCE, "off", {}, [tls flag reject_handshake], "Whether handshakes for the server's names are refused.";
+    "ssl_protocols" "[TLSv1.2] [TLSv1.3]", HS, (1+), MANY, "TLSv1.2 TLSv1.3", {}, [tls tls_protocols protocols], "The versions of TLS.";
+    "ssl_ciphers" "ciphers", HS, (1), ONCE, "HIGH:!aNULL:!MD5", {}, [tls tls_ciphers ciphers], "The cipher suites of TLSv1.2, as OpenSSL writes them. What kp does not have is left out with a warning.";
+    "ssl_conf_command" "Ciphersuites suites", HS, (2), MANY, none, {}, [tls tls_command commands], "The cipher suites of TLSv1.3, by name with `:` between them. Other commands of OpenSSL are not supported.";
+    "ssl_ecdh_curve" "group[:group ...] | auto", HS, (1), ONCE, "auto", {}, [tls tls_groups groups], "The groups for the key exchange; `auto` is X25519MLKEM768, X25519, prime256v1 and secp384r1.";
+    "ssl_prefer_server_ciphers" "on | off", HS, (1), ONCE, "off", {}, [tls flag prefer_server_ciphers], "Whether the server's order of cipher suites counts, not the client's.";
+    "ssl_buffer_size" "size", HS, (1), ONCE, "16k", {}, [tls positive_size buffer_size], "How much is sent in one record, 16k at most.";
+    "ssl_handshake_timeout" "time", HS, (1), ONCE, none, {}, [tls time handshake_timeout], "How long a handshake may take from accept; without it `client_header_timeout`, as in nginx (kp's own in http).";
+    "ssl_session_tickets" "on | off", HS, (1), ONCE, "on", {}, [tls flag session_tickets], "Whether sessions can be resumed, by tickets.";
+    "ssl_session_ticket_key" "file", HS, (1), MANY, none, {}, [tls tls_paths ticket_keys], "A file of 48 or 80 random bytes that tickets are encrypted with (several: the first encrypts, all decrypt), for groups of machines. Without it the master makes keys and changes them.";
+    "ssl_session_ticket_rotation" "time", H, (1), ONCE, "12h", {}, [http time ticket_rotation], "How long one key of the master encrypts tickets; a ticket can be resumed for at least this and at most twice this time, and never longer than `ssl_session_timeout` (kp's own).";
+    "ssl_session_timeout" "time", HS, (1), ONCE, "5m", {}, [tls time session_timeout], "How long a session can be resumed.";
+    "ssl_session_cache" "off | none | [builtin[:size]] [shared:name:size]", HS, (1 to 2), ONCE, "none", {}, [ignored session_cache], "Accepted, no effect: sessions are resumed by tickets, from any worker to any other.";
+    "ssl_verify_client" "on | off | optional | optional_no_ca", HS, (1), ONCE, "off", {}, [tls verify_client verify_client], "Whether clients must (`on`) or may have a certificate that a trusted one vouches for; with `optional_no_ca` it may be vouched for by anyone. What was found is in `$ssl_client_verify`.";
+    "ssl_client_certificate" "file", HS, (1), ONCE, none, {}, [tls tls_path client_certificate], "Certificates that may vouch for clients, PEM; their names are told to clients.";
+    "ssl_trusted_certificate" "file", HS, (1), ONCE, none, {}, [tls tls_path trusted_certificate], "The same without telling them to clients.";
+    "ssl_verify_depth" "number", HS, (1), ONCE, "1", {}, [tls number verify_depth], "How many certificates may stand between a client's own and a trusted root, the root included.";
+    "ssl_crl" "file", HS, (1), ONCE, none, {}, [tls tls_path crl], "Certificates of clients that were revoked, PEM.";
+    "ssl_stapling" "on | off", HS, (1), ONCE, "off", {}, [tls flag stapling], "Whether the response of `ssl_stapling_file` is stapled; kp does not ask a responder.";
+    "ssl_stapling_file" "file", HS, (1), ONCE, none, {}, [tls tls_path stapling_file], "An OCSP response, DER.";
+    "ssl_stapling_verify" "on | off", HS, (1), ONCE, "off", {}, [ignored stapling_verify], "Accepted, no effect: the response is stapled as the file has it.";
+    "ssl_early_data" "on | off", HS, (1), ONCE, "off", {}, [ignored early_data], "Accepted, no effect: early data is not taken; clients send it again after the handshake.";
+    "ssl_dhparam" "file", HS, (1), ONCE, none, {}, [ignored dhparam], "Accepted, no effect: keys are agreed on with elliptic curves.";
+    "http2" "on | off", HS, (1), ONCE, "off", {}, [ignored http2], "Accepted, no effect: clients get HTTP/1.1.";
+
     "location" "[= | ~ | ~* | ^~] uri { ... } | @name { ... }", SL, (1 to 2), MANY, none, {of L}, [block], "Settings for requests by their path.";
     "if" "(condition) { ... }", SL, (1+), MANY, none, {of REWRITE}, [block], "Settings and rewrite instructions for requests that meet the condition.";
     "set" "$variable value", REWRITE, (2), MANY, none, {}, [rewrite set], "Sets a variable.";
@@ -272,7 +302,7 @@ table! {
     "return" "code [text] | code url | url", REWRITE, (1 to 2), MANY, none, {}, [rewrite return_], "Answers at once; 444 closes the connection without an answer.";
     "break" "", REWRITE, (0), MANY, none, {}, [rewrite break_], "Ends the rewrite instructions of this level.";
     "internal" "", L, (0), ONCE, none, {}, [location with internal], "The location is for internal redirects only; to a client it is 404.";
-    "proxy_pass" "url", LI, (1), ONCE, none, {}, [location with proxy_pass], "Where requests are sent: `http://` and a group, a host or `unix:path:`, with or without a URI, with or without variables.";
+    "proxy_pass" "url", LI, (1), ONCE, none, {}, [location with proxy_pass], "Where requests are sent: `http://` or `https://` and a group, a host or `unix:path:`, with or without a URI, with or without variables.";
     "alias" "path", L, (1), ONCE, none, {}, [location with alias], "The path that stands for the location's prefix when files are served.";
     "root" "path", HSLI, (1), ONCE, "html", {}, [level root root], "The directory that files are served from; the request's path is appended.";
     "index" "file ...", HSL, (1+), MANY, "index.html", {}, [level templates index], "Files tried for a path that ends with a slash; an absolute one is an internal redirect.";
@@ -350,6 +380,21 @@ table! {
     "proxy_upgrade" "protocol ... | off", HSL, (1+), ONCE, "websocket", {}, [level upgrade upgrade], "Protocols a client may switch to through kp (kp's own).";
     "proxy_upgrade_timeout" "time", HSL, (1), ONCE, "1h", {}, [level time upgrade_timeout], "How long a switched connection may be idle (kp's own).";
     "proxy_forwarding" "edge | append | off", HSL, (1), ONCE, "off", {}, [level forwarding forwarding], "Adds X-Forwarded-For, -Proto, -Host and -Port, Forwarded, Via and X-Request-Id: `edge` replaces what the client sent, `append` extends it (kp's own).";
+    "proxy_ssl_server_name" "on | off", HSL, (1), ONCE, "off", {}, [level flag tls_server_name], "Whether upstreams with `https://` are told the name that is asked for (SNI).";
+    "proxy_ssl_name" "name", HSL, (1), ONCE, "$proxy_host", {}, [level template tls_name], "That name, which the upstream's certificate must have, too.";
+    "proxy_ssl_verify" "on | off", HSL, (1), ONCE, "off", {}, [level flag tls_verify], "Whether the upstream's certificate is verified.";
+    "proxy_ssl_verify_depth" "number", HSL, (1), ONCE, "1", {}, [level number tls_verify_depth], "How many certificates may stand between the upstream's own and a trusted root, the root included.";
+    "proxy_ssl_trusted_certificate" "file", HSL, (1), ONCE, none, {}, [level tls_path tls_trusted], "Certificates that may vouch for upstreams, PEM; without it those of the system.";
+    "proxy_ssl_crl" "file", HSL, (1), ONCE, none, {}, [level tls_path tls_crl], "Certificates of upstreams that were revoked, PEM.";
+    "proxy_ssl_certificate" "file", HSL, (1), ONCE, none, {}, [level tls_file tls_certificate], "kp's own certificate for upstreams that ask for one, PEM; may have variables.";
+    "proxy_ssl_certificate_key" "file", HSL, (1), ONCE, none, {}, [level tls_file tls_key], "The key of `proxy_ssl_certificate`.";
+    "proxy_ssl_certificate_cache" "off | max=number [inactive=time] [valid=time]", HSL, (1 to 3), ONCE, "off", {}, [level certificate_cache tls_certificate_cache], "As `ssl_certificate_cache`, for these two.";
+    "proxy_ssl_password_file" "file", HSL, (1), ONCE, none, {}, [level tls_path tls_passwords], "Passwords of encrypted keys, one on a line.";
+    "proxy_ssl_protocols" "[TLSv1.2] [TLSv1.3]", HSL, (1+), MANY, "TLSv1.2 TLSv1.3", {}, [level tls_protocols tls_protocols], "The versions of TLS spoken with upstreams.";
+    "proxy_ssl_ciphers" "ciphers", HSL, (1), ONCE, "DEFAULT", {}, [level tls_ciphers tls_ciphers], "The cipher suites of TLSv1.2, as OpenSSL writes them. What kp does not have is left out with a warning.";
+    "proxy_ssl_conf_command" "Ciphersuites suites", HSL, (2), MANY, none, {}, [level tls_command tls_commands], "The cipher suites of TLSv1.3 with upstreams, by name with `:` between them.";
+    "proxy_ssl_session_reuse" "on | off", HSL, (1), ONCE, "on", {}, [level flag tls_session_reuse], "Whether sessions with upstreams are resumed.";
+    "proxy_ssl_alpn" "protocol ...", HSL, (1+), ONCE, none, {}, [level alpn tls_alpn], "Protocols offered to the upstream, such as `http/1.1`; without it none are (kp's own in http).";
 
     "server" "address [weight=number] [max_conns=number] [max_fails=number] [fail_timeout=time] [backup] [down]", U, (1+), MANY, none, {}, [upstream server], "A server of the group: `host[:port]` or `unix:path`, port 80 by default. A name with several addresses is several servers.";
     "zone" "name [size]", U, (1 to 2), ONCE, none, {}, [upstream zone], "Shares the state of the group's servers among the workers.";

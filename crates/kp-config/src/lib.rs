@@ -20,6 +20,7 @@ pub mod syntax;
 pub mod template;
 #[cfg(test)]
 mod testing;
+mod tls;
 mod value;
 mod yaml;
 
@@ -85,7 +86,10 @@ pub fn load(options: &LoadOptions) -> Loaded {
     let mut regexes = Vec::new();
     if !reading.sources.files.is_empty() {
         let error_log = options.error_log.clone();
+        let file = options.prefix.join(&options.path);
+        let file = std::path::absolute(&file).unwrap_or(file);
         let environment = Environment {
+            directory: file.parent().map(PathBuf::from).unwrap_or_default(),
             prefix: std::path::absolute(&options.prefix).unwrap_or_else(|_| options.prefix.clone()),
             pid: PID.into(),
             error_log: error_log.unwrap_or_else(|| ERROR_LOG.into()),

@@ -18,14 +18,15 @@ directive's arguments in nginx's order, a mapping is its block.
 - A **size** is a number of bytes, or a number with `k`, `m` or `g`.
 - A **time** is a number of seconds, or numbers with `ms`, `s`, `m`, `h`, `d`, `w`, `M` (30 days) or `y` from the largest to
   the smallest: `1m30s`.
-- A **relative path** starts at the prefix (`-p`); that of `include` at the directory of the main configuration file.
+- A **relative path** starts at the prefix (`-p`); that of `include`, and of certificates and whatever else TLS reads, at the
+  directory of the main configuration file.
 - **Inheritance**: a setting of http holds in its servers, theirs in their locations, and theirs in nested locations and
   `if` blocks, until a level has its own. A list (`proxy_set_header`, `add_header`, `error_page`, `access_log`) is one
   setting: a level with its own list takes nothing from the level above.
 - `kp -t` reads the configuration and shows every mistake with its place and advice.
 ";
 
-const SECTIONS: [(&str, &str); 7] = [
+const SECTIONS: [(&str, &str); 9] = [
     ("Main", "Outside any block."),
     ("Events", "In `events`."),
     (
@@ -42,6 +43,14 @@ const SECTIONS: [(&str, &str); 7] = [
         "What `proxy_pass` does; in `http`, `server` and `location`.",
     ),
     ("Upstream groups", "In `upstream`."),
+    (
+        "TLS with clients",
+        "For listeners with `ssl`; in `http` and `server`.",
+    ),
+    (
+        "TLS with upstreams",
+        "For `proxy_pass` with `https://`; in `http`, `server` and `location`.",
+    ),
 ];
 
 #[test]
@@ -121,6 +130,11 @@ fn no_effect_is_said() {
         "output_buffers",
         "postpone_output",
         "client_body_in_single_buffer",
+        "http2",
+        "ssl_dhparam",
+        "ssl_early_data",
+        "ssl_session_cache",
+        "ssl_stapling_verify",
     ] {
         assert!(says_so(name), "{name}");
     }
@@ -161,7 +175,11 @@ A variable is written `$name` or `${name}`; `$1` to `$9` are the groups of the l
 /// The number of the section a row belongs to.
 fn section(entry: &Entry) -> usize {
     let may = |context| entry.contexts.contains(context);
-    if may(Contexts::MAIN) {
+    if entry.name.starts_with("ssl_") || entry.name == "http2" {
+        7
+    } else if entry.name.starts_with("proxy_ssl_") {
+        8
+    } else if may(Contexts::MAIN) {
         0
     } else if may(Contexts::EVENTS) {
         1

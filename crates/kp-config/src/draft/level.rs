@@ -1,12 +1,14 @@
 //! The settings that are inherited from http to server to location to `if`, and the setters of those that are not the
 //! proxy module's.
 
-use super::{AccessLogDraft, ErrorLogTargetDraft, Reader, RedirectDraft};
+use super::{
+    AccessLogDraft, ErrorLogTargetDraft, Reader, RedirectDraft, TlsCommands, TlsFileDraft,
+};
 use crate::diagnostic::Diagnostic;
 use crate::model::{
-    AddHeader, BodyInFile, CookieFlags, ErrorPage, ErrorPageStatus, ErrorPageTarget, Forwarding,
-    KeepaliveDisable, Level, LingeringClose, NextUpstream, ProxyHttpVersion, Replace,
-    RequestBuffering, ServerTokens, SetHeader, TypeMapId,
+    AddHeader, BodyInFile, CertificateCache, CipherSuite, CookieFlags, ErrorPage, ErrorPageStatus,
+    ErrorPageTarget, Forwarding, KeepaliveDisable, Level, LingeringClose, NextUpstream,
+    ProxyHttpVersion, Replace, RequestBuffering, ServerTokens, SetHeader, TlsProtocols, TypeMapId,
 };
 use crate::span::Spanned;
 use crate::syntax::{Directive, Word};
@@ -15,15 +17,16 @@ use crate::value::{self, Finest};
 use std::path::PathBuf;
 use std::time::Duration;
 
-macro_rules! level {
-    ($($(#[$doc:meta])* $field:ident: $type:ty,)*) => {
-        /// What one level says about inherited settings.
+/// A struct of settings that a level says or not, and that are inherited one by one.
+macro_rules! inherited {
+    ($(#[$about:meta])* $name:ident { $($(#[$doc:meta])* $field:ident: $type:ty,)* }) => {
+        $(#[$about])*
         #[derive(Debug, Clone, Default)]
-        pub(crate) struct LevelDraft {
+        pub(crate) struct $name {
             $($(#[$doc])* pub(crate) $field: Option<Spanned<$type>>,)*
         }
 
-        impl LevelDraft {
+        impl $name {
             /// Takes over what the level above says and this one does not. A list is one setting: a level with its own
             /// `add_header` inherits none.
             pub(crate) fn inherit(&mut self, above: &Self) {
@@ -35,80 +38,101 @@ macro_rules! level {
     };
 }
 
-level! {
-    root: RootDraft,
-    index: Vec<Template>,
-    default_type: String,
-    types: TypeMapId,
-    keepalive_timeout: (Duration, Option<Duration>),
-    keepalive_requests: u32,
-    keepalive_time: Duration,
-    keepalive_min_timeout: Duration,
-    keepalive_disable: KeepaliveDisable,
-    client_body_timeout: Duration,
-    client_max_body_size: u64,
-    client_body_buffer_size: usize,
-    client_body_temp_path: PathBuf,
-    client_body_in_file_only: BodyInFile,
-    send_timeout: Duration,
-    reset_timedout_connection: bool,
-    lingering_close: LingeringClose,
-    lingering_time: Duration,
-    lingering_timeout: Duration,
-    tcp_nodelay: bool,
-    server_tokens: ServerTokens,
-    chunked_transfer_encoding: bool,
-    absolute_redirect: bool,
-    port_in_redirect: bool,
-    server_name_in_redirect: bool,
-    recursive_error_pages: bool,
-    error_pages: Vec<ErrorPage>,
-    add_headers: Vec<AddHeader>,
-    add_trailers: Vec<AddHeader>,
-    early_hints: Vec<Template>,
-    /// Empty: `off`.
-    access_logs: Vec<AccessLogDraft>,
-    error_log: Vec<(ErrorLogTargetDraft, Level)>,
-    log_not_found: bool,
-    log_subrequest: bool,
-    set_headers: Vec<SetHeader>,
-    pass_headers: Vec<String>,
-    hide_headers: Vec<String>,
-    ignore_headers: Vec<String>,
-    http_version: ProxyHttpVersion,
-    connect_timeout: Duration,
-    proxy_send_timeout: Duration,
-    read_timeout: Duration,
-    next_upstream: NextUpstream,
-    next_upstream_tries: u32,
-    next_upstream_timeout: Duration,
-    buffering: bool,
-    buffer_size: usize,
-    buffers: (usize, usize),
-    busy_buffers_size: usize,
-    max_temp_file_size: u64,
-    temp_file_write_size: usize,
-    proxy_temp_path: PathBuf,
-    request_buffering: RequestBuffering,
-    ignore_client_abort: bool,
-    intercept_errors: bool,
-    redirects: Vec<RedirectDraft>,
-    /// Empty: `off`, as in the next two.
-    cookie_domains: Vec<Replace>,
-    cookie_paths: Vec<Replace>,
-    cookie_flags: Vec<CookieFlags>,
-    /// `None`: `off`.
-    bind: Option<(Template, bool)>,
-    socket_keepalive: bool,
-    method: Template,
-    set_body: Template,
-    pass_request_headers: bool,
-    pass_request_body: bool,
-    pass_trailers: bool,
-    limit_rate: Template,
-    upgrade: Vec<String>,
-    upgrade_timeout: Duration,
-    forwarding: Forwarding,
+pub(crate) use inherited;
+
+inherited! {
+    /// What one level says about inherited settings.
+    LevelDraft {
+        root: RootDraft,
+        index: Vec<Template>,
+        default_type: String,
+        types: TypeMapId,
+        keepalive_timeout: (Duration, Option<Duration>),
+        keepalive_requests: u32,
+        keepalive_time: Duration,
+        keepalive_min_timeout: Duration,
+        keepalive_disable: KeepaliveDisable,
+        client_body_timeout: Duration,
+        client_max_body_size: u64,
+        client_body_buffer_size: usize,
+        client_body_temp_path: PathBuf,
+        client_body_in_file_only: BodyInFile,
+        send_timeout: Duration,
+        reset_timedout_connection: bool,
+        lingering_close: LingeringClose,
+        lingering_time: Duration,
+        lingering_timeout: Duration,
+        tcp_nodelay: bool,
+        server_tokens: ServerTokens,
+        chunked_transfer_encoding: bool,
+        absolute_redirect: bool,
+        port_in_redirect: bool,
+        server_name_in_redirect: bool,
+        recursive_error_pages: bool,
+        error_pages: Vec<ErrorPage>,
+        add_headers: Vec<AddHeader>,
+        add_trailers: Vec<AddHeader>,
+        early_hints: Vec<Template>,
+        /// Empty: `off`.
+        access_logs: Vec<AccessLogDraft>,
+        error_log: Vec<(ErrorLogTargetDraft, Level)>,
+        log_not_found: bool,
+        log_subrequest: bool,
+        set_headers: Vec<SetHeader>,
+        pass_headers: Vec<String>,
+        hide_headers: Vec<String>,
+        ignore_headers: Vec<String>,
+        http_version: ProxyHttpVersion,
+        connect_timeout: Duration,
+        proxy_send_timeout: Duration,
+        read_timeout: Duration,
+        next_upstream: NextUpstream,
+        next_upstream_tries: u32,
+        next_upstream_timeout: Duration,
+        buffering: bool,
+        buffer_size: usize,
+        buffers: (usize, usize),
+        busy_buffers_size: usize,
+        max_temp_file_size: u64,
+        temp_file_write_size: usize,
+        proxy_temp_path: PathBuf,
+        request_buffering: RequestBuffering,
+        ignore_client_abort: bool,
+        intercept_errors: bool,
+        redirects: Vec<RedirectDraft>,
+        /// Empty: `off`, as in the next two.
+        cookie_domains: Vec<Replace>,
+        cookie_paths: Vec<Replace>,
+        cookie_flags: Vec<CookieFlags>,
+        /// `None`: `off`.
+        bind: Option<(Template, bool)>,
+        socket_keepalive: bool,
+        method: Template,
+        set_body: Template,
+        pass_request_headers: bool,
+        pass_request_body: bool,
+        pass_trailers: bool,
+        limit_rate: Template,
+        upgrade: Vec<String>,
+        upgrade_timeout: Duration,
+        forwarding: Forwarding,
+        tls_server_name: bool,
+        tls_name: Template,
+        tls_verify: bool,
+        tls_verify_depth: u32,
+        tls_trusted: PathBuf,
+        tls_crl: PathBuf,
+        tls_certificate: TlsFileDraft,
+        tls_key: TlsFileDraft,
+        /// `None`: `off`.
+        tls_certificate_cache: Option<CertificateCache>,
+        tls_passwords: PathBuf,
+        tls_protocols: TlsProtocols,
+        tls_ciphers: Vec<CipherSuite>,
+        tls_commands: TlsCommands,
+        tls_session_reuse: bool,
+        tls_alpn: Vec<String>,
+    }
 }
 
 /// `root` or `alias`.

@@ -16,6 +16,8 @@ pub(crate) struct ListenDraft {
     /// Whether any socket option was given: an address may have them in one `listen` only.
     pub(crate) has_options: bool,
     pub(crate) default_server: bool,
+    /// `ssl`
+    pub(crate) tls: bool,
     pub(crate) span: Span,
 }
 
@@ -30,9 +32,18 @@ impl ServerDraft {
             options: ListenOptions::default(),
             has_options: false,
             default_server: false,
+            tls: false,
             span: address.span,
         };
         for word in parameters {
+            if word.text == "http2" {
+                reader.warn_once(
+                    word.span,
+                    "HTTP/2 is not spoken yet, \"listen ... http2\" changes nothing",
+                    "clients agree on HTTP/1.1 by themselves",
+                );
+                continue;
+            }
             if let Err(diagnostic) = parameter(&mut listen, word) {
                 reader.report(diagnostic);
             }
@@ -105,6 +116,10 @@ fn parameter(listen: &mut ListenDraft, word: &Word) -> Result<(), Diagnostic> {
             listen.default_server = true;
             return Ok(());
         }
+        ("ssl", None) => {
+            listen.tls = true;
+            return Ok(());
+        }
         ("reuseport", None) => options.reuseport = true,
         // Every address is bound by itself anyway.
         ("bind", None) => {}
@@ -129,16 +144,13 @@ fn parameter(listen: &mut ListenDraft, word: &Word) -> Result<(), Diagnostic> {
             options.so_keepalive = Some(keepalive);
         }
         (
-            "ssl" | "http2" | "quic" | "proxy_protocol" | "spdy" | "deferred" | "fastopen"
-            | "setfib" | "accept_filter" | "multipath",
+            "quic" | "proxy_protocol" | "spdy" | "deferred" | "fastopen" | "setfib"
+            | "accept_filter" | "multipath",
             _,
         ) => {
             let text = format!("the \"{name}\" parameter of \"listen\" is not supported yet");
             let advice = match name {
-                "ssl" | "quic" => {
-                    "this version of kp serves HTTP without TLS: end TLS in front of it, or listen on another port without it"
-                }
-                "http2" | "spdy" => {
+                "quic" | "spdy" => {
                     "this version of kp speaks HTTP/1.1; clients do too when the parameter is left out"
                 }
                 "proxy_protocol" => {
@@ -149,7 +161,7 @@ fn parameter(listen: &mut ListenDraft, word: &Word) -> Result<(), Diagnostic> {
             return Err(Diagnostic::error(word.span, text).hint(advice));
         }
         _ => {
-            let hint = "parameters are: default_server, backlog=, rcvbuf=, sndbuf=, reuseport, ipv6only=, so_keepalive=";
+            let hint = "parameters are: default_server, ssl, backlog=, rcvbuf=, sndbuf=, reuseport, ipv6only=, so_keepalive=";
             return Err(
                 Diagnostic::error(word.span, format!("invalid parameter \"{text}\"")).hint(hint),
             );

@@ -1,6 +1,8 @@
 //! Drafts of main, events, http and server, and the setters that only they have.
 
-use super::{ErrorLogTargetDraft, LevelDraft, ListenDraft, LocationDraft, Reader, UpstreamDraft};
+use super::{
+    ErrorLogTargetDraft, LevelDraft, ListenDraft, LocationDraft, Reader, TlsDraft, UpstreamDraft,
+};
 use crate::diagnostic::Diagnostic;
 use crate::model::{CpuAffinity, Level, LocationMatch, LogFormat, Map, ServerName, User};
 use crate::span::{Span, Spanned};
@@ -33,6 +35,8 @@ pub(crate) struct MainDraft {
 pub(crate) struct HttpDraft {
     pub(crate) level: LevelDraft,
     pub(crate) early: EarlyDraft,
+    pub(crate) tls: TlsDraft,
+    pub(crate) ticket_rotation: Option<Spanned<Duration>>,
     pub(crate) servers: Vec<ServerDraft>,
     pub(crate) upstreams: Vec<UpstreamDraft>,
     pub(crate) maps: Vec<Map>,
@@ -44,6 +48,7 @@ pub(crate) struct HttpDraft {
 pub(crate) struct ServerDraft {
     pub(crate) root: LocationDraft,
     pub(crate) early: EarlyDraft,
+    pub(crate) tls: TlsDraft,
     pub(crate) listens: Vec<ListenDraft>,
     pub(crate) names: Vec<Spanned<ServerName>>,
     pub(crate) primary_name: Option<String>,
@@ -68,6 +73,7 @@ impl ServerDraft {
         Self {
             root: LocationDraft::new(LocationMatch::Server, String::new(), span),
             early: EarlyDraft::default(),
+            tls: TlsDraft::default(),
             listens: Vec::new(),
             names: Vec::new(),
             primary_name: None,

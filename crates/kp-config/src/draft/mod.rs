@@ -12,6 +12,7 @@ mod main;
 mod map;
 mod proxy;
 mod reader;
+mod tls;
 mod upstream;
 mod values;
 
@@ -22,6 +23,7 @@ pub(crate) use log::{AccessLogDraft, AccessLogTargetDraft, ErrorLogTargetDraft};
 pub(crate) use main::{EarlyDraft, HttpDraft, MainDraft, ServerDraft};
 pub(crate) use proxy::RedirectDraft;
 pub(crate) use reader::{Reader, predefined_format};
+pub(crate) use tls::{TlsCommands, TlsDraft, TlsFileDraft};
 pub(crate) use upstream::{BalancerDraft, KeepaliveDraft, UpstreamDraft};
 
 use crate::diagnostic::Diagnostic;
@@ -48,6 +50,8 @@ pub(crate) enum Setter {
     Server(fn(&mut ServerDraft, &mut Reader<'_>, &Directive)),
     /// http and server: settings that hold before routing.
     Early(fn(&mut EarlyDraft, &mut Reader<'_>, &Directive)),
+    /// http and server: TLS with clients.
+    Tls(fn(&mut TlsDraft, &mut Reader<'_>, &Directive)),
     /// http, server, location, if: inherited settings.
     Level(fn(&mut LevelDraft, &mut Reader<'_>, &Directive)),
     /// Location, if, and a server's own level.
@@ -77,6 +81,11 @@ macro_rules! setter {
             reader.$kind(directive, &mut draft.$field)
         })
     };
+    (tls $kind:ident $field:ident) => {
+        $crate::draft::Setter::Tls(|draft, reader, directive| {
+            reader.$kind(directive, &mut draft.$field)
+        })
+    };
     (level $kind:ident $field:ident) => {
         $crate::draft::Setter::Level(|draft, reader, directive| {
             reader.$kind(directive, &mut draft.$field)
@@ -84,6 +93,11 @@ macro_rules! setter {
     };
     (http with $function:ident) => {
         $crate::draft::Setter::Http($crate::draft::HttpDraft::$function)
+    };
+    (http $kind:ident $field:ident) => {
+        $crate::draft::Setter::Http(|draft, reader, directive| {
+            reader.$kind(directive, &mut draft.$field)
+        })
     };
     (server with $function:ident) => {
         $crate::draft::Setter::Server($crate::draft::ServerDraft::$function)
@@ -118,6 +132,42 @@ pub(crate) mod ignored {
 
     pub(crate) fn buffers(reader: &mut Reader<'_>, directive: &Directive) {
         reader.buffers(directive, &mut None);
+    }
+
+    pub(crate) fn http2(reader: &mut Reader<'_>, directive: &Directive) {
+        reader.only_off(
+            directive,
+            "HTTP/2 is not spoken yet, \"http2 on\" changes nothing",
+            "clients agree on HTTP/1.1 by themselves",
+        );
+    }
+
+    pub(crate) fn early_data(reader: &mut Reader<'_>, directive: &Directive) {
+        reader.only_off(
+            directive,
+            "early data is not accepted, \"ssl_early_data on\" changes nothing",
+            "clients send it again after the handshake by themselves",
+        );
+    }
+
+    pub(crate) fn stapling_verify(reader: &mut Reader<'_>, directive: &Directive) {
+        reader.only_off(
+            directive,
+            "\"ssl_stapling_verify on\" changes nothing",
+            "the response is stapled as \"ssl_stapling_file\" has it",
+        );
+    }
+
+    pub(crate) fn dhparam(reader: &mut Reader<'_>, directive: &Directive) {
+        reader.warn_once(
+            directive.at,
+            "\"ssl_dhparam\" changes nothing: kp has no DHE suites",
+            "keys are agreed on with elliptic curves (ECDHE), which every current client can",
+        );
+    }
+
+    pub(crate) fn session_cache(reader: &mut Reader<'_>, directive: &Directive) {
+        reader.session_cache(directive);
     }
 }
 
@@ -177,6 +227,8 @@ fn apply(directive: &Directive, entry: &Entry, target: &mut Target<'_>, reader: 
         (Setter::Main(set), Target::Main(draft)) => set(draft, reader, directive),
         (Setter::Http(set), Target::Http(draft)) => set(draft, reader, directive),
         (Setter::Early(set), Target::Http(draft)) => set(&mut draft.early, reader, directive),
+        (Setter::Tls(set), Target::Http(draft)) => set(&mut draft.tls, reader, directive),
+        (Setter::Tls(set), Target::Server(draft)) => set(&mut draft.tls, reader, directive),
         (Setter::Level(set), Target::Http(draft)) => set(&mut draft.level, reader, directive),
         (Setter::Server(set), Target::Server(draft)) => set(draft, reader, directive),
         (Setter::Early(set), Target::Server(draft)) => set(&mut draft.early, reader, directive),
@@ -360,6 +412,7 @@ fn unknown_or_misplaced(directive: &Directive, context: Contexts) -> Diagnostic 
     let near =
         nearest(name, here).or_else(|| nearest(name, directives::all().map(|entry| entry.name)));
     match near {
+        _ if name == "ssl" => error.hint("it is a parameter now: `listen 443 ssl;`"),
         Some(near) if !NOT_HERE.contains(&name) => error.hint(format!("did you mean \"{near}\"?")),
         _ if is_of_nginx(name) => {
             error.hint("a directive of nginx that this version of kp does not have")
@@ -431,7 +484,6 @@ const NOT_HERE: &[&str] = &[
     "env",
     "etag",
     "expires",
-    "http2",
     "http3",
     "if_modified_since",
     "least_time",

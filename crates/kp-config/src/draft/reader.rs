@@ -10,7 +10,7 @@ use crate::span::{Span, Spanned};
 use crate::syntax::{Directive, Word};
 use crate::template::Template;
 use crate::value::{self, Host};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
@@ -31,6 +31,8 @@ pub(crate) struct Reader<'a> {
     /// The configuration's `types`; the first is the built-in one.
     pub(crate) type_maps: Vec<TypeMap>,
     found: HashMap<(String, u16), Vec<SocketAddr>>,
+    /// Messages that are said once however often there is reason to.
+    said: HashSet<String>,
 }
 
 impl<'a> Reader<'a> {
@@ -54,6 +56,7 @@ impl<'a> Reader<'a> {
                 types: types.to_vec(),
             }],
             found: HashMap::new(),
+            said: HashSet::new(),
         }
     }
 
@@ -85,6 +88,19 @@ impl<'a> Reader<'a> {
         hint: impl Into<String>,
     ) {
         self.report(Diagnostic::warning(span, message).hint(hint));
+    }
+
+    /// Notes a warning that holds for every occurrence, at the first one.
+    pub(crate) fn warn_once(
+        &mut self,
+        span: Span,
+        message: impl Into<String>,
+        hint: impl Into<String>,
+    ) {
+        let message = message.into();
+        if self.said.insert(message.clone()) {
+            self.warning(span, message, hint);
+        }
     }
 
     /// Compiles a word with variables.
@@ -158,6 +174,12 @@ impl<'a> Reader<'a> {
     /// A path, joined to the prefix when it is relative.
     pub(crate) fn under_prefix(&self, path: impl AsRef<Path>) -> PathBuf {
         self.environment.prefix.join(path)
+    }
+
+    /// A path, joined to the directory of the configuration file when it is relative: certificates and what goes with
+    /// them.
+    pub(crate) fn beside_configuration(&self, path: impl AsRef<Path>) -> PathBuf {
+        self.environment.directory.join(path)
     }
 
     /// Numbers a `types`.

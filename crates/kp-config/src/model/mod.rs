@@ -182,6 +182,8 @@ pub struct Http {
     pub log_formats: Vec<LogFormat>,
     /// `types`; index 0 is nginx's built-in map (html, gif, jpg).
     pub type_maps: Vec<TypeMap>,
+    /// `ssl_session_ticket_rotation` (kp), default 12 h: how long a key of the master encrypts session tickets.
+    pub ticket_rotation: Duration,
     /// Distinct ways to speak TLS with upstreams.
     pub tls_identities: Vec<TlsIdentity>,
 }

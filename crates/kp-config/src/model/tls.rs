@@ -23,14 +23,13 @@ pub struct TlsServer {
     pub prefer_server_ciphers: bool,
     /// `ssl_buffer_size`, default 16k: the most plaintext of one record.
     pub buffer_size: usize,
-    /// `ssl_handshake_timeout` (kp), default 60 s: from accept to the handshake's end.
+    /// `ssl_handshake_timeout` (kp), default `client_header_timeout`: from accept to the handshake's
+    /// end.
     pub handshake_timeout: Duration,
     /// `ssl_session_tickets`, default on.
     pub session_tickets: bool,
     /// `ssl_session_ticket_key`: files of 48 or 80 bytes, the first encrypts. Empty: the master makes keys.
     pub ticket_keys: Vec<Spanned<PathBuf>>,
-    /// `ssl_session_ticket_rotation` (kp), default 12 h: how long a key of the master encrypts.
-    pub ticket_rotation: Duration,
     /// `ssl_session_timeout`, default 5 min: how long a session can be resumed.
     pub session_timeout: Duration,
     /// `ssl_verify_client` and its companions.

@@ -1,7 +1,7 @@
 //! http and its servers.
 
 use super::location::Builder;
-use super::{lint, listen, upstream};
+use super::{lint, listen, or, tls, upstream};
 use crate::draft::{EarlyDraft, HttpDraft, Reader, ServerDraft, predefined_format};
 use crate::model::{
     Early, ErrorLog, Http, LocationId, LocationMatch, LocationTable, ServerId, ServerName,
@@ -28,26 +28,25 @@ pub(super) fn resolve(
     let mut builder = Builder::new(reader, upstreams, log_formats, error_log);
     builder.check_default_redirect(&draft.level, None);
     let mut servers = Vec::new();
-    for (index, server) in draft.servers.into_iter().enumerate() {
+    let mut places = Vec::new();
+    for (index, mut server) in draft.servers.into_iter().enumerate() {
         let id = ServerId(u32::try_from(index).unwrap_or(u32::MAX));
-        servers.push(virtual_host(
-            server,
-            id,
-            &draft.level,
-            &draft.early,
-            &mut builder,
-        ));
+        places.push(tls::Place::of(&server));
+        let own = std::mem::take(&mut server.tls);
+        let mut host = virtual_host(server, id, &draft.level, &draft.early, &mut builder);
+        let header_timeout = host.early.client_header_timeout;
+        host.tls = tls::server(own, &draft.tls, header_timeout, builder.reader);
+        servers.push(host);
     }
-    let (locations, upstreams, log_formats, temp_paths) = builder.finish();
-    let http = Http {
+    let (built, temp_paths) = builder.finish();
+    let mut http = Http {
         listeners,
         servers,
-        locations,
-        upstreams,
         maps: draft.maps,
-        log_formats,
-        ..Http::default()
+        ticket_rotation: or(draft.ticket_rotation, Duration::from_secs(12 * 3600)),
+        ..built
     };
+    tls::check(&mut http, &places, reader);
     lint::check(&http, reader);
     (http, temp_paths)
 }

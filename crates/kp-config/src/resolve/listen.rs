@@ -12,6 +12,16 @@ struct Gathered {
     listener: Listener,
     default_server: Option<Span>,
     options: Option<Span>,
+    protocols: Protocols,
+}
+
+/// What the `listen`s of an address said so far about `ssl`, for nginx's warning where they differ.
+#[derive(Default)]
+struct Protocols {
+    /// What the last one came to, once there were two.
+    last: Option<bool>,
+    /// Whether one differed from those before it.
+    changed: bool,
 }
 
 /// Merges every `listen` of every server.
@@ -53,6 +63,7 @@ fn implied_listen(server: &ServerDraft, reader: &Reader<'_>) -> ListenDraft {
         options: ListenOptions::default(),
         has_options: false,
         default_server: false,
+        tls: false,
         span: server.span,
     }
 }
@@ -62,7 +73,7 @@ impl Gathered {
         let listener = Listener {
             address: address.clone(),
             options: ListenOptions::default(),
-            tls: false,
+            tls: listen.tls,
             servers: Vec::new(),
             default_server: id,
             span: listen.span,
@@ -71,6 +82,7 @@ impl Gathered {
             listener,
             default_server: None,
             options: None,
+            protocols: Protocols::default(),
         }
     }
 
@@ -82,7 +94,11 @@ impl Gathered {
             reader.report(error.hint("this server already listens there"));
             return;
         }
+        let first = self.listener.servers.is_empty();
         self.listener.servers.push(id);
+        if !first {
+            self.join_protocols(listen, reader);
+        }
         if listen.has_options {
             match self.options {
                 Some(first) => {
@@ -115,6 +131,30 @@ impl Gathered {
                     self.listener.default_server = id;
                 }
             }
+        }
+    }
+
+    /// `ssl` of any `listen` holds for the address. That some say it and some do not is told by nginx's rules: not for a
+    /// second one without, since many write it once.
+    fn join_protocols(&mut self, listen: &ListenDraft, reader: &mut Reader<'_>) {
+        let before = self.listener.tls;
+        let protocols = &mut self.protocols;
+        let differs_from_last = protocols.last.is_some_and(|last| last != listen.tls);
+        let told = match (before, listen.tls) {
+            (false, true) => (self.options.is_some() && !listen.has_options) || protocols.changed,
+            (true, false) => listen.has_options || differs_from_last,
+            _ => (listen.has_options && protocols.changed) || differs_from_last,
+        };
+        protocols.changed |= before != listen.tls;
+        protocols.last = Some(before && listen.tls);
+        self.listener.tls |= listen.tls;
+        if told {
+            let name = text(&self.listener.address);
+            reader.warning(
+                listen.span,
+                format!("protocol options redefined for {name}"),
+                "\"ssl\" of one \"listen\" holds for all of the same address; write it at each",
+            );
         }
     }
 }

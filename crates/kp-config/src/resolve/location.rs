@@ -7,9 +7,9 @@ use crate::draft::{
     RewriteDraft, RootDraft,
 };
 use crate::model::{
-    AccessLog, AccessLogTarget, BodyInFile, ErrorLog, Handler, KeepaliveDisable, Level,
+    AccessLog, AccessLogTarget, BodyInFile, ErrorLog, Handler, Http, KeepaliveDisable, Level,
     LingeringClose, Location, LocationId, LocationMatch, LocationTable, LogFormat, LogFormatId,
-    Rewrite, Root, ServerId, ServerTokens, TypeMapId, Upstream, UpstreamId,
+    Rewrite, Root, ServerId, ServerTokens, TlsIdentity, TypeMapId, Upstream, UpstreamId,
 };
 use crate::span::{Span, Spanned};
 use crate::suggest::nearest;
@@ -26,6 +26,7 @@ pub(super) struct Builder<'a, 'e> {
     pub(super) explicit: HashMap<String, UpstreamId>,
     /// The other groups by the address they were made for.
     pub(super) implicit: HashMap<String, UpstreamId>,
+    pub(super) tls_identities: Vec<TlsIdentity>,
     locations: Vec<Location>,
     log_formats: Vec<LogFormat>,
     error_log: &'a [ErrorLog],
@@ -50,6 +51,7 @@ impl<'a, 'e> Builder<'a, 'e> {
             explicit,
             implicit: HashMap::new(),
             upstreams,
+            tls_identities: Vec::new(),
             locations: Vec::new(),
             log_formats,
             error_log,
@@ -57,13 +59,16 @@ impl<'a, 'e> Builder<'a, 'e> {
         }
     }
 
-    pub(super) fn finish(self) -> (Vec<Location>, Vec<Upstream>, Vec<LogFormat>, Vec<PathBuf>) {
-        (
-            self.locations,
-            self.upstreams,
-            self.log_formats,
-            self.temp_paths,
-        )
+    /// The tables, and the directories that must exist.
+    pub(super) fn finish(self) -> (Http, Vec<PathBuf>) {
+        let http = Http {
+            locations: self.locations,
+            upstreams: self.upstreams,
+            log_formats: self.log_formats,
+            tls_identities: self.tls_identities,
+            ..Http::default()
+        };
+        (http, self.temp_paths)
     }
 
     /// Resolves a location and everything in it.

@@ -8,7 +8,9 @@ mod lint;
 mod listen;
 mod location;
 mod proxy;
+mod proxy_tls;
 mod target;
+mod tls;
 mod upstream;
 
 use crate::diagnostic::{Diagnostic, Severity};
@@ -23,6 +25,8 @@ use std::path::PathBuf;
 pub(crate) struct Environment {
     /// Relative paths (logs, pid, temp paths, root) start here; absolute.
     pub(crate) prefix: PathBuf,
+    /// Certificates and what goes with them start here: the directory of the configuration file; absolute.
+    pub(crate) directory: PathBuf,
     /// The built-in pid file, where `pid` is not given.
     pub(crate) pid: PathBuf,
     /// The built-in error log, or the one of `-e`; `stderr` is the standard error. It holds where `error_log` is not given.

@@ -33,6 +33,7 @@ impl Builder<'_, '_> {
         pass: Option<&str>,
     ) -> Proxy {
         let redirects = self.redirects(level.redirects.as_ref(), text, handler, pass);
+        let tls = self.proxy_tls(level, handler);
         let level = level.clone();
         let pass_headers = or(level.pass_headers, Vec::new());
         let hide_headers = hidden_fields(or(level.hide_headers, Vec::new()), &pass_headers);
@@ -88,7 +89,7 @@ impl Builder<'_, '_> {
             upgrade: or(level.upgrade, vec!["websocket".to_owned()]),
             upgrade_timeout: or(level.upgrade_timeout, seconds(3600)),
             forwarding: or(level.forwarding, Forwarding::Off),
-            tls: None,
+            tls,
         }
     }
 
@@ -155,10 +156,14 @@ fn default_redirect(text: &str, handler: &Handler, pass: Option<&str>) -> Option
     let Handler::Proxy(proxy) = handler else {
         return None;
     };
-    let ProxyTarget::Upstream { uri, host, .. } = &proxy.target else {
+    let ProxyTarget::Upstream {
+        uri, host, https, ..
+    } = &proxy.target
+    else {
         return None;
     };
-    let url = pass.map_or_else(|| format!("http://{host}"), str::to_owned);
+    let scheme = if *https { "https" } else { "http" };
+    let url = pass.map_or_else(|| format!("{scheme}://{host}"), str::to_owned);
     let literal = |text: &str| Template::literal(text);
     Some(match uri {
         Some(uri) => {

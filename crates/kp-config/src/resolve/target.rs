@@ -29,18 +29,20 @@ impl Builder<'_, '_> {
                 span: pass.span,
             });
         };
-        let rest = self.strip_scheme(text, pass.span)?;
+        let (https, rest) = self.strip_scheme(text, pass.span)?;
         let (authority, uri) = split_uri(rest);
         let uri_refused = matches!(
             location.matches,
             LocationMatch::Regex(_) | LocationMatch::Named(_) | LocationMatch::If
         );
         if uri.is_some() && uri_refused {
-            let hint = format!("write \"http://{authority}\"; `rewrite … break` changes the path");
+            let scheme = if https { "https" } else { "http" };
+            let hint =
+                format!("write \"{scheme}://{authority}\"; `rewrite … break` changes the path");
             self.reader
                 .report(Diagnostic::error(pass.span, NO_URI_HERE).hint(hint));
         }
-        let (upstream, host, port) = self.find_or_add_upstream(authority, pass.span)?;
+        let (upstream, host, port) = self.find_or_add_upstream(authority, https, pass.span)?;
         let prefix_len = if uri_refused { 0 } else { location.text.len() };
         if let Some(uri) = &uri
             && let LocationMatch::Prefix { text: prefix, .. } = &location.matches
@@ -54,32 +56,31 @@ impl Builder<'_, '_> {
                 host,
                 port,
                 prefix_len,
-                https: false,
+                https,
             },
             span: pass.span,
         })
     }
 
-    fn strip_scheme<'t>(&mut self, text: &'t str, span: Span) -> Option<&'t str> {
+    /// Whether it is `https://`, and what follows.
+    fn strip_scheme<'t>(&mut self, text: &'t str, span: Span) -> Option<(bool, &'t str)> {
         if let Some(rest) = strip_prefix_ignore_case(text, "http://") {
-            return Some(rest);
+            return Some((false, rest));
         }
-        let error = if strip_prefix_ignore_case(text, "https://").is_some() {
-            Diagnostic::error(span, "https protocol requires SSL support")
-                .hint("this version of kp cannot speak TLS to upstreams yet")
-        } else {
-            Diagnostic::error(span, "invalid URL prefix").hint(format!("write \"http://{text}\""))
-        };
-        self.reader.report(error);
+        if let Some(rest) = strip_prefix_ignore_case(text, "https://") {
+            return Some((true, rest));
+        }
+        let hint = format!("write \"http://{text}\" or \"https://{text}\"");
+        self.reader.refuse(span, "invalid URL prefix", hint);
         None
     }
 
-    /// A target with variables: its fixed beginning must be able to become `http://`.
+    /// A target with variables: its fixed beginning must be able to become `http://` or `https://`.
     fn check_variable_target(&mut self, pass: &ProxyPassDraft) -> Option<()> {
-        const SCHEME: &str = "http://";
         if let Some(Part::Literal(start)) = pass.template.parts.first() {
             let start = start.to_ascii_lowercase();
-            if !start.starts_with(SCHEME) && !SCHEME.starts_with(&start) {
+            let fits = |scheme: &str| start.starts_with(scheme) || scheme.starts_with(&start);
+            if !fits("http://") && !fits("https://") {
                 self.strip_scheme(&pass.text, pass.span)?;
             }
         }
@@ -97,13 +98,15 @@ impl Builder<'_, '_> {
     fn find_or_add_upstream(
         &mut self,
         authority: &str,
+        https: bool,
         span: Span,
     ) -> Option<(UpstreamId, String, u16)> {
+        let default_port = if https { 443 } else { 80 };
         let endpoint = match Endpoint::parse(authority) {
             Ok(endpoint) => endpoint,
             Err(problem) => {
                 let message = format!("{problem} in upstream \"{authority}\"");
-                let advice = "the form is `http://host:port` or `http://unix:/path:`; a port is at most 65535";
+                let advice = "the form is `http://host:port`, `https://host:port` or `http://unix:/path:`; a port is at most 65535";
                 self.reader.refuse(span, message, advice);
                 return None;
             }
@@ -131,22 +134,27 @@ impl Builder<'_, '_> {
                 self.reader.report(error.hint(hint));
                 return None;
             }
-            return Some((*known, host_text.to_owned(), 80));
+            return Some((*known, host_text.to_owned(), default_port));
         }
-        let (host, port) = match &endpoint {
+        let (host, actual_port) = match &endpoint {
             Endpoint::Unix(_) => ("localhost".to_owned(), 0),
-            Endpoint::Inet { .. } if matches!(port, None | Some(80)) => (host_text.to_owned(), 80),
-            Endpoint::Inet { .. } => (authority.to_owned(), port.unwrap_or(80)),
+            Endpoint::Inet { .. } => match port {
+                Some(port) if port != default_port => (authority.to_owned(), port),
+                _ => (host_text.to_owned(), default_port),
+            },
         };
-        // Names of hosts have no case, paths have.
+        // Names of hosts have no case, paths have. Without a port the scheme decides about it.
         let key = match &endpoint {
             Endpoint::Unix(_) => authority.to_owned(),
+            Endpoint::Inet { .. } if port.is_none() && https => {
+                format!("{}:443", authority.to_ascii_lowercase())
+            }
             Endpoint::Inet { .. } => authority.to_ascii_lowercase(),
         };
         if let Some(known) = self.implicit.get(&key) {
-            return Some((*known, host, port));
+            return Some((*known, host, actual_port));
         }
-        let addresses = self.implicit_addresses(authority, host_text, span);
+        let addresses = self.implicit_addresses(authority, host_text, default_port, span);
         if addresses.is_empty() {
             return None;
         }
@@ -154,12 +162,18 @@ impl Builder<'_, '_> {
         self.upstreams
             .push(implicit_group(authority, addresses, span));
         self.implicit.insert(key, known);
-        Some((known, host, port))
+        Some((known, host, actual_port))
     }
 
-    fn implicit_addresses(&mut self, authority: &str, host: &str, span: Span) -> Vec<PeerAddress> {
+    fn implicit_addresses(
+        &mut self,
+        authority: &str,
+        host: &str,
+        default_port: u16,
+        span: Span,
+    ) -> Vec<PeerAddress> {
         let before = self.reader.diagnostics.len();
-        let addresses = self.reader.peer_addresses(authority, 80, span);
+        let addresses = self.reader.peer_addresses(authority, default_port, span);
         if let Some(error) = self.reader.diagnostics.get_mut(before) {
             let explicit = self.upstreams.iter().filter(|group| !group.implicit);
             if let Some(near) = nearest(host, explicit.map(|group| group.name.as_str())) {

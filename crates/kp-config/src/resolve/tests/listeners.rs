@@ -80,11 +80,16 @@ fn mistakes() {
         ),
         (
             "listen 81 ssl;",
-            "2:11 the \"ssl\" parameter of \"listen\" is not supported yet",
+            "2:8 no \"ssl_certificate\" is defined for the \"listen ... ssl\" directive",
         ),
+        ("listen 81 ssl=on;", "2:11 invalid parameter \"ssl=on\""),
         (
             "listen 81 http2;",
-            "2:11 the \"http2\" parameter of \"listen\" is not supported yet",
+            "warn 2:11 HTTP/2 is not spoken yet, \"listen ... http2\" changes nothing",
+        ),
+        (
+            "listen 81 quic;",
+            "2:11 the \"quic\" parameter of \"listen\" is not supported yet",
         ),
         (
             "listen 81 proxy_protocol;",

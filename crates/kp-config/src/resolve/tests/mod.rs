@@ -16,6 +16,7 @@ mod positions;
 mod properties;
 mod proxy_pass;
 mod settings;
+mod tls;
 mod upstreams;
 mod yaml;
 
@@ -27,6 +28,7 @@ use crate::testing;
 pub(super) fn environment() -> Environment {
     Environment {
         prefix: "/prefix".into(),
+        directory: "/conf".into(),
         pid: "/run/kp.pid".into(),
         error_log: "/logs/error.log".into(),
         access_log: "/logs/access.log".into(),

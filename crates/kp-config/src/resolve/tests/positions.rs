@@ -241,7 +241,10 @@ fn advice() {
         (location("send_timeout 1;\nsend_timeout 2;"), "the first one is on line 2"),
         (location("lingering_close alway;"), "did you mean \"always\"?"),
         (location("access_log x fmt;"), "a format is defined with \"log_format\" in http"),
-        (location("proxy_pass u;"), "write \"http://u\""),
+        (
+            location("proxy_pass u;"),
+            "write \"http://u\" or \"https://u\"",
+        ),
         (location("proxy_method;"), "it takes one argument: the form is `proxy_method method;`"),
         (
             "http { upstream backend { server 127.0.0.1; } server { listen 8080; location / { proxy_pass http://backedn; } } }"

@@ -94,8 +94,8 @@ fn mistakes() {
     let cases = [
         ("proxy_pass u;", "2:12 invalid URL prefix"),
         (
-            "proxy_pass https://u;",
-            "2:12 https protocol requires SSL support",
+            "proxy_pass https://u:443;",
+            "2:12 upstream \"u\" may not have port 443",
         ),
         ("proxy_pass http://;", "2:12 no host in upstream \"\""),
         (
