@@ -1,0 +1,147 @@
+//! What the plan wants done: each [`Action`] carried out.
+
+use super::Master;
+use crate::generation::Action;
+use crate::logs;
+use crate::pidfile::PidFile;
+use crate::report;
+use crate::spawn;
+use crate::state::State;
+use kp_sys::clock;
+use kp_sys::process::Ending;
+use kp_sys::signals::{SIGKILL, SIGTERM};
+use kp_worker::message;
+use std::path::Path;
+
+impl Master {
+    /// Does what the plan wants; `Some` when it is over.
+    pub(super) fn carry_out(&mut self) -> Option<bool> {
+        loop {
+            let actions = self.plan.take_actions();
+            if actions.is_empty() {
+                return None;
+            }
+            for action in actions {
+                match action {
+                    Action::Spawn { generation, slot } => self.spawn(generation, slot),
+                    Action::Listen { generation } => self.listen(generation),
+                    Action::Commit { generation, slot } => {
+                        for worker in self
+                            .workers_of(generation)
+                            .filter(|worker| worker.slot == slot)
+                        {
+                            worker.tell(message::COMMIT);
+                        }
+                    }
+                    Action::Steer { live, slots } => {
+                        if let Err(error) = self.listeners.steer(&live, slots) {
+                            log::error!(target: "alert", "steering connections failed ({})", report::numbered(&error));
+                        }
+                    }
+                    Action::Drain {
+                        generation,
+                        successor,
+                    } => self.with(generation, |crew| crew.drain(successor)),
+                    Action::Terminate { generation } => {
+                        self.with(generation, |crew| crew.signal(SIGTERM));
+                    }
+                    Action::Kill { generation } => {
+                        self.with(generation, |crew| crew.signal(SIGKILL));
+                    }
+                    Action::Forget { generation } => {
+                        self.crews.retain(|crew| crew.number != generation);
+                    }
+                    Action::Serving {
+                        generation,
+                        workers,
+                    } => self.serving(generation, workers),
+                    Action::Failed { generation, reason } => self.failed(generation, &reason),
+                    Action::CloseListeners => self.listeners.close(),
+                    Action::Exit { asked } => return Some(asked),
+                }
+            }
+        }
+    }
+
+    fn spawn(&mut self, generation: u32, slot: u32) {
+        let Some(crew) = self.crews.iter().position(|crew| crew.number == generation) else {
+            return;
+        };
+        match spawn::worker(
+            &self.house,
+            &mut self.crews,
+            crew,
+            slot,
+            &self.listeners,
+            &mut self.signals,
+        ) {
+            Ok(worker) => {
+                log::info!(target: "notice", "start worker process {}", worker.pid);
+                if let Some(crew) = self.crews.get_mut(crew) {
+                    crew.workers.push(worker);
+                }
+            }
+            Err(error) => {
+                log::error!(target: "alert", "fork() failed while spawning \"worker process\" ({})", report::numbered(&error));
+                self.plan
+                    .ended(generation, slot, Ending::Exited(1), clock::monotonic_ms());
+            }
+        }
+    }
+
+    fn listen(&mut self, generation: u32) {
+        let Some(crew) = self.crews.iter().find(|crew| crew.number == generation) else {
+            return;
+        };
+        match self.listeners.commit(&crew.prepared.config.http.listeners) {
+            Ok(()) => self.plan.listened(generation),
+            Err(complaints) => {
+                let reason = complaints
+                    .into_iter()
+                    .map(|one| one.message)
+                    .collect::<Vec<_>>()
+                    .join("; ");
+                self.plan.fail(generation, reason);
+            }
+        }
+    }
+
+    fn serving(&mut self, generation: u32, workers: u32) {
+        if let Some(crew) = self.crews.iter().find(|crew| crew.number == generation) {
+            let config = &crew.prepared.config;
+            if let Err(error) = logs::install(config, &crew.files) {
+                log::error!(target: "alert", "the error log cannot be changed ({})", report::numbered(&error));
+            }
+            let wanted = config.main.pid.clone();
+            if self.pid_file.path() != wanted {
+                self.move_pid_file(&wanted);
+            }
+        }
+        self.state.generation = generation;
+        self.state.workers = workers;
+        log::info!(target: "notice", "generation {generation} is serving, {workers} worker processes ready");
+        self.reload_ended(String::new());
+    }
+
+    fn failed(&mut self, generation: u32, reason: &str) {
+        log::error!(target: "emerg", "generation {generation} has failed: {reason}");
+        self.listeners.unstage();
+        if self.plan.is_stopping() {
+            report::say(format_args!("[emerg] {reason}"));
+        }
+        self.reload_ended(format!("kp: [emerg] {reason}\n"));
+    }
+
+    fn move_pid_file(&mut self, wanted: &Path) {
+        match PidFile::create(wanted) {
+            Ok(new) => {
+                let old = std::mem::replace(&mut self.pid_file, new);
+                let _ = std::fs::remove_file(State::path(old.path()));
+                old.remove();
+            }
+            Err(error) => {
+                log::error!(target: "emerg", "{}", report::failed("open()", wanted, &error));
+            }
+        }
+    }
+}
