@@ -27,6 +27,7 @@ mod memory;
 mod parsing;
 mod proxying;
 mod recovery;
+mod reloading;
 mod routing;
 mod static_files;
 mod streaming;
