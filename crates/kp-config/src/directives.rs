@@ -231,6 +231,7 @@ table! {
     "worker_rlimit_nofile" "number", M, (1), ONCE, none, {}, [main number worker_rlimit_nofile], "The limit of open files of a worker.";
     "worker_cpu_affinity" "mask ... | auto [mask]", M, (1+), ONCE, none, {}, [main cpu_affinity worker_cpu_affinity], "Which CPUs each worker may run on; the last mask holds for all further workers.";
     "worker_shutdown_timeout" "time", M, (1), ONCE, none, {}, [main time worker_shutdown_timeout], "How long a worker that stops gracefully waits for its connections before it closes them.";
+    "stop_signal" "fast | graceful", M, (1), ONCE, "fast", {}, [main stop_signal stop_signal], "What SIGTERM means to the master (kp's own): with `graceful` it finishes what it has, as QUIT, and a second SIGTERM ends that; for container runtimes and supervisors that know one signal. SIGINT and `kp -s stop` are fast in any case.";
     "error_log" "file | stderr [level]", M, (1 to 2), MANY, "error.log error", {}, [main error_log error_log], "Where messages go and the least severe level that is written: debug, info, notice, warn, error, crit, alert or emerg.";
     "events" "{ ... }", M, (0), ONCE, none, {of E}, [block], "Settings of connection processing.";
     "http" "{ ... }", M, (0), ONCE, none, {of H}, [block], "The HTTP proxy.";

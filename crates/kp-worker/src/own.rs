@@ -3,6 +3,7 @@
 use crate::heritage::message;
 use crate::reactor::Worker;
 use crate::token::{Key, Kind};
+use kp_config::model::StopSignal;
 use kp_shm::State;
 use kp_sys::signals::{self, Signals};
 use mio::unix::SourceFd;
@@ -108,6 +109,7 @@ impl Worker {
 
     fn signal(&mut self, signal: i32) {
         match signal {
+            signals::SIGTERM if self.finishes_at_term() => self.begin_drain(),
             signals::SIGTERM | signals::SIGINT => {
                 log::info!(target: "notice", "exiting");
                 self.stopping = true;
@@ -121,6 +123,13 @@ impl Worker {
             signals::SIGUSR1 if self.own.channel.is_none() => self.reopen_logs(),
             _ => {}
         }
+    }
+
+    /// `stop_signal` where there is no master to hear it. While a drain is under way the signal is meant to end it.
+    fn finishes_at_term(&self) -> bool {
+        self.own.channel.is_none()
+            && self.drain.is_none()
+            && self.config.main.stop_signal == StopSignal::Graceful
     }
 
     fn read_channel(&mut self) {

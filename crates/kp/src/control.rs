@@ -7,7 +7,7 @@ use crate::pidfile;
 use crate::report;
 use crate::settings::{Checked, Place, Refused};
 use crate::state::State;
-use kp_sys::signals::{SIGHUP, SIGQUIT, SIGTERM, SIGUSR1};
+use kp_sys::signals::{SIGHUP, SIGINT, SIGQUIT, SIGUSR1};
 use kp_sys::{clock, poll, process};
 use std::io::{self, Write};
 use std::os::fd::AsFd;
@@ -55,7 +55,8 @@ pub(crate) fn signal(options: &Options, order: Order) -> ExitCode {
         return ExitCode::FAILURE;
     };
     let signal = match order {
-        Order::Stop => SIGTERM,
+        // Not SIGTERM, which `stop_signal` may have made graceful.
+        Order::Stop => SIGINT,
         Order::Quit => SIGQUIT,
         Order::Reopen => SIGUSR1,
         Order::Reload => SIGHUP,

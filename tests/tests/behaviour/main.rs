@@ -14,6 +14,7 @@
 mod balancing;
 mod chaos;
 mod config_cases;
+mod containers;
 mod deadlines;
 mod draining;
 mod failing;

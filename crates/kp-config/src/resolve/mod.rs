@@ -13,7 +13,9 @@ mod upstream;
 
 use crate::diagnostic::{Diagnostic, Severity};
 use crate::draft::{self, ErrorLogTargetDraft, MainDraft, Reader};
-use crate::model::{Config, CpuAffinity, ErrorLog, Http, Level, LogTarget, Main, RegexSource};
+use crate::model::{
+    Config, CpuAffinity, ErrorLog, Http, Level, LogTarget, Main, RegexSource, StopSignal,
+};
 use crate::span::{Span, Spanned};
 use crate::syntax::Directive;
 use std::path::PathBuf;
@@ -121,6 +123,7 @@ fn main(draft: MainDraft, reader: &mut Reader<'_>) -> Main {
             .worker_shutdown_timeout
             .map(|value| value.value)
             .filter(|time| !time.is_zero()),
+        stop_signal: or(draft.stop_signal, StopSignal::Fast),
         working_directory: draft.working_directory.map(|value| value.value),
     }
 }

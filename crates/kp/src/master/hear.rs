@@ -3,6 +3,7 @@
 use super::Master;
 use crate::generation::{Stop, describe};
 use crate::report;
+use kp_config::model::StopSignal;
 use kp_sys::process::{self, Ending};
 use kp_sys::signals::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH, Signals};
 use kp_sys::{clock, socket};
@@ -59,6 +60,11 @@ impl Master {
 
     fn bury(&mut self, pid: i32, ending: Ending) {
         let ended = describe(ending);
+        if !self.has_worker(pid) {
+            // As process 1 of a container the master inherits every orphan there.
+            log::info!(target: "notice", "unknown process {pid} {ended}");
+            return;
+        }
         match ending {
             Ending::Exited(2) => {
                 log::error!(target: "alert", "worker process {pid} {ended}: it cannot start, and is not started again");
@@ -82,6 +88,23 @@ impl Master {
         }
     }
 
+    fn has_worker(&self, pid: i32) -> bool {
+        let mut workers = self.crews.iter().flat_map(|crew| &crew.workers);
+        workers.any(|worker| worker.pid == pid)
+    }
+
+    /// Whether SIGTERM asks for a graceful stop (`stop_signal`). While one is under way it is meant to end it.
+    fn finishes_at_term(&self) -> bool {
+        let serving = self.plan.serving().map(|(number, _)| number);
+        let crew = self
+            .crews
+            .iter()
+            .find(|crew| serving.is_none_or(|number| crew.number == number));
+        !self.plan.is_stopping()
+            && crew
+                .is_some_and(|crew| crew.prepared.config.main.stop_signal == StopSignal::Graceful)
+    }
+
     pub(super) fn hear_signals(&mut self) {
         let came = self
             .signals
@@ -91,6 +114,10 @@ impl Master {
         let now = clock::monotonic_ms();
         for signal in came {
             match signal {
+                SIGTERM if self.finishes_at_term() => {
+                    log::info!(target: "notice", "signal {signal} (SIGTERM) received, shutting down");
+                    self.plan.stop(Stop::Graceful, now);
+                }
                 SIGTERM | SIGINT => {
                     let name = if signal == SIGTERM {
                         "SIGTERM"
