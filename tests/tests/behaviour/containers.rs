@@ -57,7 +57,7 @@ fn what_ends_a_graceful_stop_at_once() {
         }),
         ("SIGINT", |kp| kp.signal(Signal::SIGINT)),
         ("-s stop", |kp| {
-            assert_eq!(kp.command(&["-s", "stop"]).code, 0)
+            assert_eq!(kp.command(&["-s", "stop"]).code, 0);
         }),
     ];
     for (what, end) in ends {
