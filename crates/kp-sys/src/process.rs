@@ -259,6 +259,11 @@ pub fn is_root() -> bool {
     nix::unistd::geteuid().is_root()
 }
 
+/// The user id whose rights this process has.
+pub fn effective_uid() -> u32 {
+    nix::unistd::geteuid().as_raw()
+}
+
 /// This process's id.
 pub fn id() -> i32 {
     nix::unistd::getpid().as_raw()

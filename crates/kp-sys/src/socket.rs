@@ -7,15 +7,17 @@
 #![allow(unsafe_code)]
 
 use crate::from_errno;
+use nix::fcntl::OFlag;
 use nix::sys::socket::{
     AddressFamily, ControlMessage, ControlMessageOwned, MsgFlags, SockFlag, SockType, UnixAddr,
     recvmsg, sendmsg, socketpair,
 };
+use nix::sys::stat::Mode;
 use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, TcpKeepalive, Type};
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// What a listening socket is set to; everything but the backlog is inherited by the connections it accepts.
@@ -313,6 +315,50 @@ pub fn peer_address(socket: &impl AsFd) -> io::Result<Option<SocketAddr>> {
     SockRef::from(socket)
         .peer_addr()
         .map(|address| address.as_socket())
+}
+
+/// The user id of the process at the other end of a unix-domain connection, as the kernel saw it when it connected.
+pub fn peer_uid(socket: &impl AsFd) -> io::Result<u32> {
+    nix::sys::socket::getsockopt(socket, nix::sys::socket::sockopt::PeerCredentials)
+        .map(|credentials| credentials.uid())
+        .map_err(from_errno)
+}
+
+/// A unix-domain path in a form short enough for the kernel, which takes 107 bytes: one that is longer goes through a
+/// descriptor of its directory. Usable while the value lives.
+#[derive(Debug)]
+pub struct ShortPath {
+    path: PathBuf,
+    _directory: Option<OwnedFd>,
+}
+
+impl ShortPath {
+    /// An error if the directory cannot be opened, or if not even the name alone is short enough.
+    pub fn of(path: &Path) -> io::Result<Self> {
+        if SockAddr::unix(path).is_ok() {
+            return Ok(Self {
+                path: path.to_owned(),
+                _directory: None,
+            });
+        }
+        let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else {
+            return Err(io::ErrorKind::InvalidInput.into());
+        };
+        let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+        let directory = nix::fcntl::open(directory, flags, Mode::empty()).map_err(from_errno)?;
+        let mut short = PathBuf::from(format!("/proc/self/fd/{}", directory.as_raw_fd()));
+        short.push(name);
+        SockAddr::unix(&short)?;
+        Ok(Self {
+            path: short,
+            _directory: Some(directory),
+        })
+    }
+
+    /// The form to use.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
 }
 
 /// Whether the socket listens.

@@ -151,7 +151,7 @@ impl Listeners {
         Ok(())
     }
 
-    /// Every address held, as text, for the state file.
+    /// Every address held, as text.
     pub(crate) fn addresses(&self) -> Vec<String> {
         self.held
             .iter()
@@ -263,26 +263,20 @@ impl Held {
     }
 }
 
-/// Whether the addresses that a running master does not hold can be bound; for `-t` and before a reload. Never listens.
-/// `held`: what the master holds, as [`Listeners::addresses`] wrote it; `None`: addresses in use are no error.
-pub(crate) fn probe(wanted: &[Listener], held: Option<&[String]>) -> Vec<Diagnostic> {
+/// Whether the addresses could be bound if nobody had them, for `-t`: as with nginx, one that is in use is no error, since
+/// a running master uses them. Never listens.
+pub(crate) fn probe(wanted: &[Listener]) -> Vec<Diagnostic> {
     let mut trial = Listeners::default();
     let mut complaints = Vec::new();
     for listener in wanted {
-        let shown = Shown(&listener.address).to_string();
-        if held.is_some_and(|held| held.contains(&shown)) {
-            continue;
-        }
         let tried = match &listener.address {
-            ListenAddress::Inet(address) => {
-                let ours =
-                    held.is_some_and(|held| held.iter().any(|held| same_port(held, *address)));
-                trial.try_bind(*address, &settings_of(&listener.options), ours)
-            }
+            ListenAddress::Inet(address) => trial
+                .first_of(*address, &settings_of(&listener.options))
+                .map(|held| trial.held.push(held)),
             ListenAddress::Unix(path) => probe_unix(path),
         };
         match tried {
-            Err(error) if held.is_none() && error.kind() == io::ErrorKind::AddrInUse => {}
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
             Err(error) => complaints.push(refusal(listener, &error, "bind()")),
             Ok(()) => {}
         }
@@ -290,42 +284,16 @@ pub(crate) fn probe(wanted: &[Listener], held: Option<&[String]>) -> Vec<Diagnos
     complaints
 }
 
-impl Listeners {
-    fn try_bind(
-        &mut self,
-        address: SocketAddr,
-        settings: &ListenSettings,
-        ours: bool,
-    ) -> io::Result<()> {
-        let held = match self.first_of(address, settings) {
-            Err(error) if ours && error.kind() == io::ErrorKind::AddrInUse => {
-                socket::bind(address, Group::Further, settings)?;
-                return Ok(());
-            }
-            held => held?,
-        };
-        self.held.push(held);
-        Ok(())
-    }
-}
-
-fn same_port(held: &str, address: SocketAddr) -> bool {
-    held.parse::<SocketAddr>()
-        .is_ok_and(|held| held.port() == address.port())
-}
-
+/// Whether its folder is there. What lies at the path itself may be a running master's.
 fn probe_unix(path: &Path) -> io::Result<()> {
-    match fs::symlink_metadata(path) {
-        Ok(found) if found.file_type().is_socket() && is_stale(path) => Ok(()),
-        Ok(_) => Err(in_use()),
-        Err(_) => {
-            let folder = path
-                .parent()
-                .filter(|folder| !folder.as_os_str().is_empty())
-                .unwrap_or(".".as_ref());
-            fs::metadata(folder).map(|_| ())
-        }
+    if fs::symlink_metadata(path).is_ok() {
+        return Ok(());
     }
+    let folder = path
+        .parent()
+        .filter(|folder| !folder.as_os_str().is_empty())
+        .unwrap_or(".".as_ref());
+    fs::metadata(folder).map(|_| ())
 }
 
 /// Removes a socket file that nobody listens on any more.
@@ -338,11 +306,6 @@ fn remove_stale(path: &Path) -> io::Result<()> {
 
 fn is_stale(path: &Path) -> bool {
     matches!(socket::connect(Target::Unix(path), None), Err(error) if error.kind() == io::ErrorKind::ConnectionRefused)
-}
-
-fn in_use() -> io::Error {
-    // EADDRINUSE
-    io::Error::from_raw_os_error(98)
 }
 
 fn settings_of(options: &ListenOptions) -> ListenSettings {
@@ -533,16 +496,27 @@ mod tests {
         let mut listeners = Listeners::default();
         listeners.stage(&[inet(wide), inet(narrow)], 2).unwrap();
         listeners.commit(&[inet(wide), inet(narrow)]).unwrap();
-        let held = listeners.addresses();
-        assert!(probe(&[inet(wide)], Some(&held)).is_empty());
+        assert_eq!(listeners.addresses().len(), 2);
         assert!(
-            probe(&[inet(wide)], Some(&held[1..])).is_empty(),
-            "what overlaps our own can be bound"
-        );
-        assert_eq!(probe(&[inet(narrow)], Some(&[])).len(), 1);
-        assert!(
-            probe(&[inet(narrow)], None).is_empty(),
+            probe(&[inet(narrow), inet(wide)]).is_empty(),
             "-t does not mind a running kp"
+        );
+    }
+
+    #[test]
+    fn a_trial_tells_what_can_never_be_bound() {
+        let elsewhere = SocketAddr::from(([192, 0, 2, 1], free_address().port()));
+        let nowhere = listener(ListenAddress::Unix("/no/such/folder/kp.sock".into()));
+        let complaints = probe(&[inet(elsewhere), nowhere, inet(free_address())]);
+        let said: Vec<_> = complaints.iter().map(|one| one.message.as_str()).collect();
+        assert_eq!(said.len(), 2, "{said:?}");
+        assert!(
+            said[0].contains("192.0.2.1") && said[0].contains("(99: "),
+            "{said:?}"
+        );
+        assert!(
+            said[1].contains("(2: No such file or directory)"),
+            "{said:?}"
         );
     }
 
@@ -552,7 +526,7 @@ mod tests {
         let path = folder.path().join("kp.sock");
         drop(UnixListener::bind(&path).unwrap());
         let wanted = [listener(ListenAddress::Unix(path.clone()))];
-        assert!(probe(&wanted, Some(&[])).is_empty());
+        assert!(probe(&wanted).is_empty());
         let mut listeners = Listeners::default();
         listeners.stage(&wanted, 2).unwrap();
         listeners.commit(&wanted).unwrap();
@@ -561,7 +535,6 @@ mod tests {
             numbers(&listeners, &wanted, 1, 2)
         );
         assert!(UnixStream::connect(&path).is_ok());
-        assert_eq!(probe(&wanted, Some(&[])).len(), 1);
         let mut second = Listeners::default();
         let complaint = second.stage(&wanted, 1).unwrap_err().remove(0);
         assert_eq!(
@@ -603,8 +576,6 @@ mod tests {
         fs::write(&path, "precious").unwrap();
         let wanted = [listener(ListenAddress::Unix(path.clone()))];
         assert!(Listeners::default().stage(&wanted, 1).is_err());
-        assert_eq!(probe(&wanted, None).len(), 0);
-        assert_eq!(probe(&wanted, Some(&[])).len(), 1);
         assert_eq!(fs::read_to_string(&path).unwrap(), "precious");
     }
 }

@@ -1,14 +1,18 @@
 //! The master's loop: signals, messages and deaths go into the [`Plan`], its actions are carried out.
 //!
 //! One thread, one `poll(2)`. Here are the loop, its start and its end; `hear` takes in what comes, `reload` tries a new
-//! configuration, `carry_out` does what the plan wants, `reopen` hands out new log files, `books` watches the shared tables.
+//! configuration and `queue` keeps who waits for that, `ask` answers questions, `carry_out` does what the plan wants,
+//! `reopen` hands out new log files, `books` watches the shared tables.
 
+mod ask;
 mod books;
 mod carry_out;
 mod hear;
+mod queue;
 mod reload;
 mod reopen;
 
+use crate::control::ControlSocket;
 use crate::crew::{Crew, Worker};
 use crate::generation::Plan;
 use crate::listeners::Listeners;
@@ -16,13 +20,13 @@ use crate::pidfile::PidFile;
 use crate::report;
 use crate::settings::Place;
 use crate::spawn::House;
-use crate::state::State;
 use books::Books;
-use kp_sys::process;
+use kp_sys::clock;
+use kp_sys::poll::{self, Interest};
 use kp_sys::signals::{
     SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH, Signals,
 };
-use kp_sys::{clock, poll};
+use queue::ReloadQueue;
 use std::os::fd::AsFd;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -32,6 +36,27 @@ pub(crate) const SIGNALS: [i32; 8] = [
     SIGHUP, SIGUSR1, SIGUSR2, SIGWINCH, SIGCHLD, SIGQUIT, SIGTERM, SIGINT,
 ];
 
+/// What the start has opened.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    /// Where the configuration is.
+    pub(crate) place: Place,
+    /// What every worker is born with.
+    pub(crate) house: House,
+    /// The master's subscription.
+    pub(crate) signals: Signals,
+    /// The listening sockets.
+    pub(crate) listeners: Listeners,
+    /// The pid file, with this process's number.
+    pub(crate) pid_file: PidFile,
+    /// The socket beside it.
+    pub(crate) control: ControlSocket,
+    /// The first generation; its sockets listen already.
+    pub(crate) first: Crew,
+    /// It has left its terminal.
+    pub(crate) daemon: bool,
+}
+
 /// The running master.
 #[derive(Debug)]
 pub(crate) struct Master {
@@ -40,58 +65,43 @@ pub(crate) struct Master {
     signals: Option<Signals>,
     listeners: Listeners,
     pid_file: PidFile,
+    control: ControlSocket,
     daemon: bool,
     plan: Plan,
     crews: Vec<Crew>,
-    state: State,
-    reload_asked: bool,
+    reloads: ReloadQueue,
     books: Books,
 }
 
 impl Master {
-    /// Takes over what the start has opened. `first` listens already.
-    pub(crate) fn new(
-        place: Place,
-        house: House,
-        signals: Signals,
-        listeners: Listeners,
-        pid_file: PidFile,
-        first: Crew,
-        daemon: bool,
-    ) -> Self {
-        let state = State {
-            pid: process::id(),
-            begun: 1,
-            ..State::default()
-        };
+    /// Takes over what the start has opened.
+    pub(crate) fn new(opened: Opened) -> Self {
         let mut plan = Plan::default();
-        plan.begin(first.slots, clock::monotonic_ms());
+        plan.begin(opened.first.slots, clock::monotonic_ms());
         Self {
-            place,
-            house,
-            signals: Some(signals),
-            listeners,
-            pid_file,
-            daemon,
+            place: opened.place,
+            house: opened.house,
+            signals: Some(opened.signals),
+            listeners: opened.listeners,
+            pid_file: opened.pid_file,
+            control: opened.control,
+            daemon: opened.daemon,
             plan,
-            crews: vec![first],
-            state,
-            reload_asked: false,
+            crews: vec![opened.first],
+            reloads: ReloadQueue::default(),
             books: Books::default(),
         }
     }
 
     /// Runs until told to stop (0), or until no worker could start (1).
     pub(crate) fn run(mut self) -> ExitCode {
-        self.write_state();
         log::info!(target: "notice", "kp/{}", env!("CARGO_PKG_VERSION"));
         log::info!(target: "notice", "start worker processes");
         loop {
             if let Some(asked) = self.carry_out() {
                 return self.leave(asked);
             }
-            if self.reload_asked && !self.plan.is_starting() {
-                self.reload_asked = false;
+            if self.reloads.is_wanted() && !self.plan.is_starting() {
                 self.reload();
                 continue;
             }
@@ -99,6 +109,7 @@ impl Master {
             self.hear_workers();
             self.collect_dead();
             self.hear_signals();
+            self.hear_askers();
             let now = clock::monotonic_ms();
             self.plan.tick(now);
             self.books.look(&self.house.shm, now);
@@ -112,6 +123,7 @@ impl Master {
             .deadline_ms()
             .into_iter()
             .chain(self.books.due_ms())
+            .chain(self.control.deadline_ms())
             .min();
         let timeout = deadline.map(|at| Duration::from_millis(at.saturating_sub(now)));
         let signals = self.signals.iter().map(AsFd::as_fd);
@@ -120,23 +132,19 @@ impl Master {
             .iter()
             .flat_map(|crew| &crew.workers)
             .filter_map(|worker| worker.channel.as_ref());
-        let sources: Vec<_> = signals.chain(channels.map(AsFd::as_fd)).collect();
-        if let Err(error) = poll::readable(&sources, timeout) {
+        let sources = signals
+            .chain(channels.map(AsFd::as_fd))
+            .map(|fd| (fd, Interest::Read))
+            .chain(self.control.sources());
+        if let Err(error) = poll::wait(sources, timeout) {
             log::error!(target: "alert", "poll() failed ({})", report::numbered(&error));
-        }
-    }
-
-    fn write_state(&mut self) {
-        self.state.addresses = self.listeners.addresses();
-        let path = State::path(self.pid_file.path());
-        if let Err(error) = self.state.write(&path) {
-            log::error!(target: "alert", "{}", report::failed("write()", &path, &error));
         }
     }
 
     fn leave(mut self, asked: bool) -> ExitCode {
         self.listeners.close();
-        let _ = std::fs::remove_file(State::path(self.pid_file.path()));
+        self.refuse_reloads();
+        self.control.close();
         self.pid_file.remove();
         log::info!(target: "notice", "exit");
         if asked {

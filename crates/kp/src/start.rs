@@ -2,19 +2,20 @@
 //! become a daemon → signals → pid file → fork. Until the pid file is there nothing of a failed start is left behind.
 
 use crate::cli::Options;
+use crate::control::ControlSocket;
 use crate::crew::Crew;
 use crate::listeners::Listeners;
 use crate::logs;
-use crate::master::{Master, SIGNALS, worker_count};
+use crate::master::{Master, Opened, SIGNALS, worker_count};
 use crate::pidfile::{self, PidFile};
 use crate::report;
 use crate::settings::{Checked, Place, Refused};
 use crate::spawn::{self, House};
 use kp_shm::Shm;
-use kp_sys::poll;
 use kp_sys::process::{self, Fork};
 use kp_sys::signals::Signals;
 use kp_sys::socket::{recv_fds, send_fds, seqpacket_pair};
+use kp_sys::{clock, poll};
 use kp_worker::error_log;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -177,6 +178,12 @@ fn launch(place: Place, crew: Crew, mut listeners: Listeners, command_line: &str
         Ok(pid_file) => pid_file,
         Err(error) => return refuse(&mut listeners, &report::failed("open()", pid, &error)),
     };
+    let mut control = ControlSocket::default();
+    if crew.prepared.config.main.master_process
+        && let Err(complaint) = control.follow(pid, clock::monotonic_ms())
+    {
+        log::error!(target: "alert", "no control socket: {complaint}");
+    }
     if let Some(parent) = waiting_parent {
         // The parent may have been killed meanwhile; that changes nothing.
         let _ = send_fds(&parent, b"R", &[]);
@@ -185,7 +192,17 @@ fn launch(place: Place, crew: Crew, mut listeners: Listeners, command_line: &str
         }
     }
     if crew.prepared.config.main.master_process {
-        Master::new(place, house, signals, listeners, pid_file, crew, daemon).run()
+        let opened = Opened {
+            place,
+            house,
+            signals,
+            listeners,
+            pid_file,
+            control,
+            first: crew,
+            daemon,
+        };
+        Master::new(opened).run()
     } else {
         drop(signals);
         alone(&house, crew, &mut listeners, pid_file)

@@ -1,12 +1,11 @@
 //! What the plan wants done: each [`Action`] carried out.
 
-use super::Master;
+use super::{Master, queue};
 use crate::generation::Action;
 use crate::logs;
 use crate::pidfile::PidFile;
 use crate::report;
 use crate::spawn;
-use crate::state::State;
 use kp_sys::clock;
 use kp_sys::process::Ending;
 use kp_sys::signals::{SIGKILL, SIGTERM};
@@ -117,10 +116,8 @@ impl Master {
                 self.move_pid_file(&wanted);
             }
         }
-        self.state.generation = generation;
-        self.state.workers = workers;
         log::info!(target: "notice", "generation {generation} is serving, {workers} worker processes ready");
-        self.reload_ended(String::new());
+        self.reload_ended(&queue::success(generation, workers));
     }
 
     fn failed(&mut self, generation: u32, reason: &str) {
@@ -129,15 +126,18 @@ impl Master {
         if self.plan.is_stopping() {
             report::say(format_args!("[emerg] {reason}"));
         }
-        self.reload_ended(format!("kp: [emerg] {reason}\n"));
+        let serves = self.plan.serving().is_some();
+        self.reload_ended(&queue::failure(&format!("kp: [emerg] {reason}\n"), serves));
     }
 
     fn move_pid_file(&mut self, wanted: &Path) {
         match PidFile::create(wanted) {
             Ok(new) => {
                 let old = std::mem::replace(&mut self.pid_file, new);
-                let _ = std::fs::remove_file(State::path(old.path()));
                 old.remove();
+                if let Err(complaint) = self.control.follow(wanted, clock::monotonic_ms()) {
+                    log::error!(target: "alert", "the control socket stays where it was: {complaint}");
+                }
             }
             Err(error) => {
                 log::error!(target: "emerg", "{}", report::failed("open()", wanted, &error));

@@ -126,15 +126,17 @@ impl Master {
                     };
                     log::info!(target: "notice", "signal {signal} ({name}) received, exiting");
                     self.plan.stop(Stop::Fast, now);
+                    self.refuse_reloads();
                 }
                 SIGQUIT => {
                     log::info!(target: "notice", "signal {signal} (SIGQUIT) received, shutting down");
                     self.plan.stop(Stop::Graceful, now);
+                    self.refuse_reloads();
                 }
                 SIGHUP if self.plan.is_stopping() => {}
                 SIGHUP => {
                     log::info!(target: "notice", "signal {signal} (SIGHUP) received, reconfiguring");
-                    self.reload_asked = true;
+                    self.reloads.want(None);
                 }
                 SIGUSR1 => {
                     log::info!(target: "notice", "signal {signal} (SIGUSR1) received, reopening logs");

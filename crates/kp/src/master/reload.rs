@@ -1,17 +1,17 @@
 //! A reload's first half: everything it may trip over (text, logs, directories, sockets) is tried before the plan hears of a
 //! new generation.
 
-use super::{Master, worker_count};
+use super::{Master, queue, worker_count};
+use crate::control::Answer;
 use crate::crew::Crew;
 use crate::logs;
 use crate::settings::Checked;
 use kp_sys::clock;
 
 impl Master {
-    /// Tries a new configuration; what is wrong is logged and written to the state file, and nothing changes.
+    /// Tries a new configuration; what is wrong is logged and told to those who asked, and nothing changes.
     pub(super) fn reload(&mut self) {
-        self.state.begun += 1;
-        self.write_state();
+        self.reloads.begin();
         let tried = match self.place.check() {
             Ok(checked) => self.stage(checked),
             Err(refused) => {
@@ -25,7 +25,9 @@ impl Master {
                 log::info!(target: "notice", "start worker processes");
                 self.crews.push(crew);
             }
-            Err(failure) => self.reload_ended(failure),
+            Err(failure) => {
+                self.reload_ended(&queue::failure(&failure, self.plan.serving().is_some()))
+            }
         }
     }
 
@@ -61,9 +63,10 @@ impl Master {
         })
     }
 
-    pub(super) fn reload_ended(&mut self, failure: String) {
-        self.state.ended = self.state.begun;
-        self.state.failure = failure;
-        self.write_state();
+    /// A reload has come to an end: everybody who asked for it is told.
+    pub(super) fn reload_ended(&mut self, answer: &Answer) {
+        for asker in self.reloads.end().unwrap_or_default() {
+            self.answer(asker, answer);
+        }
     }
 }

@@ -1,0 +1,38 @@
+//! Questions that came over the control socket.
+
+use super::Master;
+use crate::control::{Answer, AskerId, Request};
+use kp_sys::clock;
+
+impl Master {
+    /// Takes in what was asked; what can be answered at once is.
+    pub(super) fn hear_askers(&mut self) {
+        for (asker, request) in self.control.hear(clock::monotonic_ms()) {
+            match request {
+                Request::Reload if self.plan.is_stopping() => {
+                    self.answer(asker, &Answer::Failed(STOPPING.into()));
+                }
+                Request::Reload => {
+                    log::info!(target: "notice", "reload asked for, reconfiguring");
+                    self.reloads.want(Some(asker));
+                }
+            }
+        }
+    }
+
+    /// Answers one asker.
+    pub(super) fn answer(&mut self, asker: AskerId, answer: &Answer) {
+        self.control.answer(asker, answer, clock::monotonic_ms());
+    }
+
+    /// The master was told to stop: no reload will come to an end.
+    pub(super) fn refuse_reloads(&mut self) {
+        let mut askers = self.reloads.end().unwrap_or_default();
+        askers.extend(self.reloads.close());
+        for asker in askers {
+            self.answer(asker, &Answer::Failed(STOPPING.into()));
+        }
+    }
+}
+
+const STOPPING: &str = "kp: the master process was told to stop\n";
