@@ -101,6 +101,9 @@ impl Master {
             if let Some(asked) = self.carry_out() {
                 return self.leave(asked);
             }
+            if self.plan.is_stopping() {
+                self.refuse_reloads();
+            }
             if self.reloads.is_wanted() && !self.plan.is_starting() {
                 self.reload();
                 continue;

@@ -126,12 +126,10 @@ impl Master {
                     };
                     log::info!(target: "notice", "signal {signal} ({name}) received, exiting");
                     self.plan.stop(Stop::Fast, now);
-                    self.refuse_reloads();
                 }
                 SIGQUIT => {
                     log::info!(target: "notice", "signal {signal} (SIGQUIT) received, shutting down");
                     self.plan.stop(Stop::Graceful, now);
-                    self.refuse_reloads();
                 }
                 SIGHUP if self.plan.is_stopping() => {}
                 SIGHUP => {
