@@ -42,6 +42,10 @@ pub struct Setup {
     bare: bool,
     single: bool,
     own_user: bool,
+    under: Vec<String>,
+    nested: bool,
+    stdin: Option<Stdio>,
+    streams: Option<(Stdio, Stdio)>,
 }
 
 impl Setup {
@@ -59,6 +63,10 @@ impl Setup {
             bare: false,
             single: false,
             own_user: false,
+            under: Vec::new(),
+            nested: false,
+            stdin: None,
+            streams: None,
         }
     }
 
@@ -144,6 +152,30 @@ impl Setup {
         self
     }
 
+    /// Puts a program in front of kp's command line, which becomes kp in the end (`setpriv`, `sh -c 'exec "$@"'`).
+    pub fn under(mut self, program: &[&str]) -> Self {
+        self.under = program.iter().map(|word| (*word).to_owned()).collect();
+        self
+    }
+
+    /// The same with a program that starts kp as its one child and waits for it (`unshare --fork`).
+    pub fn below(mut self, program: &[&str]) -> Self {
+        self.nested = true;
+        self.under(program)
+    }
+
+    /// Starts kp with this standard input instead of none.
+    pub fn stdin(mut self, stdin: impl Into<Stdio>) -> Self {
+        self.stdin = Some(stdin.into());
+        self
+    }
+
+    /// Starts kp with these streams instead of files of its directory as standard output and error.
+    pub fn streams(mut self, stdout: impl Into<Stdio>, stderr: impl Into<Stdio>) -> Self {
+        self.streams = Some((stdout.into(), stderr.into()));
+        self
+    }
+
     /// Expects error log lines at `alert` or above that hold this text.
     pub fn allow(mut self, text: &str) -> Self {
         self.allowed.push(text.to_owned());
@@ -164,7 +196,7 @@ impl Setup {
     pub fn check_start(self) -> Checked {
         let files = Files::write(&self);
         let output = files
-            .command()
+            .command_under(&self.under)
             .args(&self.arguments)
             .output()
             .expect("running kp");
@@ -272,7 +304,18 @@ impl Files {
     }
 
     fn command(&self) -> Command {
-        let mut command = Command::new(binary());
+        self.command_under(&[])
+    }
+
+    fn command_under(&self, words: &[String]) -> Command {
+        let mut command = match words.split_first() {
+            Some((program, arguments)) => {
+                let mut command = Command::new(program);
+                command.args(arguments).arg(binary());
+                command
+            }
+            None => Command::new(binary()),
+        };
         command
             .arg("-p")
             .arg(format!("{}/", self.directory.path().display()))
@@ -333,6 +376,8 @@ impl Checked {
 pub struct Kp {
     files: Files,
     child: Child,
+    /// The master is the child of `child`.
+    nested: bool,
     allowed: Vec<String>,
     exited: Option<ExitStatus>,
 }
@@ -350,14 +395,24 @@ impl Kp {
 
     fn launch(setup: Setup) -> Self {
         let files = Files::write(&setup);
-        let stderr = fs::File::create(files.path("stderr")).expect("a file for standard error");
-        let stdout = fs::File::create(files.path("stdout")).expect("a file for standard output");
-        let mut command = files.command();
+        let (stdout, stderr) = setup.streams.unwrap_or_else(|| {
+            let stderr = fs::File::create(files.path("stderr")).expect("a file for standard error");
+            let stdout =
+                fs::File::create(files.path("stdout")).expect("a file for standard output");
+            (stdout.into(), stderr.into())
+        });
+        let mut command = files.command_under(&setup.under);
         command.args(&setup.arguments).stdout(stdout).stderr(stderr);
+        if let Some(stdin) = setup.stdin {
+            command.stdin(stdin);
+        }
         let child = command.spawn().expect("starting kp");
+        // With the command its copies of the streams go, so that a reader sees their end when kp has ended.
+        drop(command);
         let mut kp = Self {
             files,
             child,
+            nested: setup.nested,
             allowed: setup.allowed,
             exited: None,
         };
@@ -442,7 +497,12 @@ impl Kp {
 
     /// The master.
     pub fn master_pid(&self) -> u32 {
-        self.child.id()
+        if self.nested {
+            let children = process::children(self.child.id());
+            children.first().copied().unwrap_or(self.child.id())
+        } else {
+            self.child.id()
+        }
     }
 
     /// The workers that are not shutting down.
@@ -451,7 +511,7 @@ impl Kp {
             let title = process::title(*pid);
             title.contains("worker process") && !title.contains("shutting down")
         };
-        process::children(self.child.id())
+        process::children(self.master_pid())
             .into_iter()
             .filter(serving)
             .collect()
@@ -466,7 +526,7 @@ impl Kp {
 
     /// All children of the master.
     pub fn all_pids(&self) -> Vec<u32> {
-        process::children(self.child.id())
+        process::children(self.master_pid())
     }
 
     /// The one worker; fails the test when there are more or fewer.
@@ -478,7 +538,7 @@ impl Kp {
 
     /// Sends a signal to the master.
     pub fn signal(&self, signal: Signal) {
-        assert!(process::signal(self.child.id(), signal), "kp is gone");
+        assert!(process::signal(self.master_pid(), signal), "kp is gone");
     }
 
     /// Runs kp's command line on the same directory and configuration.
@@ -538,7 +598,7 @@ impl Kp {
             if self.exited.is_some() {
                 return;
             }
-            process::signal(self.child.id(), signal);
+            process::signal(self.master_pid(), signal);
             let child = &mut self.child;
             let exited = &mut self.exited;
             wait::happens(Duration::from_secs(3), || {

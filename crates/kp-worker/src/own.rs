@@ -1,6 +1,7 @@
 //! The worker's own descriptors: signals, the channel to the master, the master itself, the wake-up of the job threads.
 
 use crate::heritage::message;
+use crate::log_file;
 use crate::reactor::Worker;
 use crate::token::{Key, Kind};
 use kp_config::model::StopSignal;
@@ -170,11 +171,10 @@ impl Worker {
     fn reopen_logs(&mut self) {
         self.flush_logs(true);
         for (index, path) in self.config.log_files.iter().enumerate() {
-            match std::fs::OpenOptions::new()
-                .append(true)
-                .create(true)
-                .open(path)
-            {
+            if log_file::is_stream(path) {
+                continue;
+            }
+            match log_file::open(path) {
                 Ok(file) => self.logs.reopened(index, &[OwnedFd::from(file)]),
                 Err(error) => {
                     log::error!(target: "emerg", "open() \"{}\" failed ({})", path.display(), crate::jobs::errno_text(&error));

@@ -341,10 +341,32 @@ fn refusal(listener: &Listener, error: &io::Error, call: &str) -> Diagnostic {
             complaint.hint(format!("another process listens there: `ss -ltnp 'sport = :{port}'` shows which; stop it or choose another port"))
         }
         (io::ErrorKind::AddrInUse, None) => complaint.hint("another process listens there, or the path is no socket"),
-        (io::ErrorKind::PermissionDenied, Some(_)) => complaint.hint("ports below 1024 need root or CAP_NET_BIND_SERVICE"),
+        (io::ErrorKind::PermissionDenied, Some(port)) => complaint.hint(how_to_be_allowed(port, first_free_port())),
         (io::ErrorKind::AddrNotAvailable, _) => complaint.hint("the address belongs to none of this machine's interfaces (`ip address`)"),
         _ => complaint,
     }
+}
+
+/// The first port that everybody may use (ip(7)).
+fn first_free_port() -> u16 {
+    let text = fs::read_to_string("/proc/sys/net/ipv4/ip_unprivileged_port_start");
+    text.ok()
+        .and_then(|text| text.trim().parse().ok())
+        .unwrap_or(1024)
+}
+
+fn how_to_be_allowed(port: u16, first_free: u16) -> String {
+    if port >= first_free {
+        return format!(
+            "a security module of this system (SELinux, AppArmor) keeps port {port} from kp"
+        );
+    }
+    let program = std::env::current_exe().unwrap_or_else(|_| "kp".into());
+    format!(
+        "port {port} is below {first_free}, which needs root or CAP_NET_BIND_SERVICE: listen on a port from {first_free} up, start kp as root, \
+         or give it that right: `setcap cap_net_bind_service=+ep {}` (a container: `--sysctl net.ipv4.ip_unprivileged_port_start=0`)",
+        program.display()
+    )
 }
 
 /// nginx's text for an address.
@@ -465,6 +487,20 @@ mod tests {
         assert!(TcpStream::connect(old).is_ok());
         listeners.commit(&[inet(new)]).unwrap();
         assert!(TcpStream::connect(old).is_err() && TcpStream::connect(new).is_ok());
+    }
+
+    #[test]
+    fn a_low_port_is_told_with_every_way_out() {
+        let advice = how_to_be_allowed(80, 1024);
+        for part in [
+            "port 80 is below 1024",
+            "from 1024 up",
+            "as root",
+            "setcap cap_net_bind_service=+ep /",
+        ] {
+            assert!(advice.contains(part), "{part} in {advice}");
+        }
+        assert!(how_to_be_allowed(8080, 1024).contains("security module"));
     }
 
     #[test]
