@@ -55,6 +55,21 @@ impl Master {
                         workers,
                     } => self.serving(generation, workers),
                     Action::Failed { generation, reason } => self.failed(generation, &reason),
+                    Action::Abandoned { generation } => self.abandoned(generation),
+                    Action::BackOff {
+                        slot,
+                        deaths,
+                        wait_ms,
+                        ..
+                    } => {
+                        let times = match deaths {
+                            1 => String::new(),
+                            times => format!(" {times} times in a row"),
+                        };
+                        log::warn!(
+                            "worker process of slot {slot} died at its start{times}, next start in {wait_ms} ms"
+                        );
+                    }
                     Action::CloseListeners => self.listeners.close(),
                     Action::Exit { asked } => return Some(asked),
                 }
@@ -128,6 +143,13 @@ impl Master {
         }
         let serves = self.plan.serving().is_some();
         self.reload_ended(&queue::failure(&format!("kp: [emerg] {reason}\n"), serves));
+    }
+
+    fn abandoned(&mut self, generation: u32) {
+        log::info!(target: "notice", "generation {generation} is given up: all workers are told to go");
+        self.listeners.unstage();
+        let reason = "kp: all worker processes were told to shut down\n";
+        self.reload_ended(&queue::failure(reason, false));
     }
 
     fn move_pid_file(&mut self, wanted: &Path) {
