@@ -154,6 +154,14 @@ fn close_range(first: u32, last: u32) -> io::Result<()> {
     }
 }
 
+/// Takes a variable out of the environment. Does nothing once this process has a second thread, which could be reading it.
+pub fn forget_variable(name: &str) {
+    if thread_count().is_ok_and(|count| count == 1) {
+        // SAFETY: this process has one thread, and it is here.
+        unsafe { std::env::remove_var(name) };
+    }
+}
+
 /// Opens /dev/null at those of the descriptors 0–2 that are closed, so that no socket or log ever lands there.
 pub fn fill_standard_descriptors() -> io::Result<()> {
     loop {

@@ -9,6 +9,7 @@ mod generation;
 mod listeners;
 mod logs;
 mod master;
+mod notify;
 mod order;
 mod pidfile;
 mod report;

@@ -16,6 +16,7 @@ use crate::control::ControlSocket;
 use crate::crew::{Crew, Worker};
 use crate::generation::Plan;
 use crate::listeners::Listeners;
+use crate::notify::Notifier;
 use crate::pidfile::PidFile;
 use crate::report;
 use crate::settings::Place;
@@ -71,6 +72,7 @@ pub(crate) struct Master {
     crews: Vec<Crew>,
     reloads: ReloadQueue,
     books: Books,
+    notifier: Notifier,
 }
 
 impl Master {
@@ -90,6 +92,7 @@ impl Master {
             crews: vec![opened.first],
             reloads: ReloadQueue::default(),
             books: Books::default(),
+            notifier: Notifier::new(),
         }
     }
 

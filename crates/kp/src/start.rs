@@ -7,6 +7,7 @@ use crate::crew::Crew;
 use crate::listeners::Listeners;
 use crate::logs;
 use crate::master::{Master, Opened, SIGNALS, worker_count};
+use crate::notify::Notifier;
 use crate::pidfile::{self, PidFile};
 use crate::report;
 use crate::settings::{Checked, Place, Refused};
@@ -217,7 +218,10 @@ fn alone(house: &House, crew: Crew, listeners: &mut Listeners, pid_file: PidFile
         .scoreboard()
         .set_pid(row, u32::try_from(process::id()).unwrap_or(0));
     let code = match spawn::heritage(house, crew, 0, row, None, listeners) {
-        Ok(heritage) => kp_worker::run(heritage),
+        Ok(heritage) => {
+            Notifier::new().serving(1, 1);
+            kp_worker::run(heritage)
+        }
         Err(error) => {
             return refuse(
                 listeners,

@@ -103,6 +103,8 @@ impl Written {
 /// A stream to give to kp, and how to see what is written to it.
 type Stream = (OwnedFd, Box<dyn Fn() -> String>);
 
+type Make = fn() -> Stream;
+
 fn pipe() -> Stream {
     let (reader, writer) = std::io::pipe().expect("a pipe");
     let written = Written::from(reader);
@@ -145,7 +147,7 @@ fn as_nobody() -> Vec<&'static str> {
 /// Shows: access_log, error_log
 #[test]
 fn logs_go_to_the_streams_whatever_they_are_and_whoever_kp_is() {
-    let kinds: [(&str, fn() -> Stream); 3] = [("pipe", pipe), ("socket", socket), ("file", file)];
+    let kinds: [(&str, Make); 3] = [("pipe", pipe), ("socket", socket), ("file", file)];
     for (kind, make) in kinds {
         for under in [Vec::new(), as_nobody()] {
             let ((stdout, output), (stderr, errors)) = (make(), make());
@@ -240,7 +242,6 @@ fn first_process() -> Setup {
     if trial.is_ok_and(|trial| trial.status.success()) {
         setup.below(&[&unshare[..], &["sh", "-c", ORPHAN, "sh"]].concat())
     } else {
-        eprintln!("no new process namespace for us: kp is not process 1 here");
         setup.under(&["sh", "-c", STEPCHILD, "sh"])
     }
 }

@@ -70,7 +70,10 @@ impl Master {
                             "worker process of slot {slot} died at its start{times}, next start in {wait_ms} ms"
                         );
                     }
-                    Action::CloseListeners => self.listeners.close(),
+                    Action::CloseListeners => {
+                        self.listeners.close();
+                        self.notifier.stopping();
+                    }
                     Action::Exit { asked } => return Some(asked),
                 }
             }
@@ -132,6 +135,7 @@ impl Master {
             }
         }
         log::info!(target: "notice", "generation {generation} is serving, {workers} worker processes ready");
+        self.notifier.serving(generation, workers);
         self.reload_ended(&queue::success(generation, workers));
     }
 
@@ -141,6 +145,7 @@ impl Master {
         if self.plan.is_stopping() {
             report::say(format_args!("[emerg] {reason}"));
         }
+        self.notifier.reload_failed(reason);
         let serves = self.plan.serving().is_some();
         self.reload_ended(&queue::failure(&format!("kp: [emerg] {reason}\n"), serves));
     }

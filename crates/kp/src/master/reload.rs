@@ -12,6 +12,7 @@ impl Master {
     /// Tries a new configuration; what is wrong is logged and told to those who asked, and nothing changes.
     pub(super) fn reload(&mut self) {
         self.reloads.begin();
+        self.notifier.reloading();
         let tried = match self.place.check() {
             Ok(checked) => self.stage(checked),
             Err(refused) => {
@@ -26,6 +27,7 @@ impl Master {
                 self.crews.push(crew);
             }
             Err(failure) => {
+                self.notifier.reload_failed(&failure);
                 self.reload_ended(&queue::failure(&failure, self.plan.serving().is_some()))
             }
         }
