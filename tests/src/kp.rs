@@ -44,6 +44,7 @@ pub struct Setup {
     own_user: bool,
     under: Vec<String>,
     nested: bool,
+    environment: Vec<(String, String)>,
     stdin: Option<Stdio>,
     streams: Option<(Stdio, Stdio)>,
 }
@@ -65,6 +66,7 @@ impl Setup {
             own_user: false,
             under: Vec::new(),
             nested: false,
+            environment: Vec::new(),
             stdin: None,
             streams: None,
         }
@@ -162,6 +164,12 @@ impl Setup {
     pub fn below(mut self, program: &[&str]) -> Self {
         self.nested = true;
         self.under(program)
+    }
+
+    /// Starts kp with a variable in its environment.
+    pub fn environment(mut self, name: &str, value: &str) -> Self {
+        self.environment.push((name.to_owned(), value.to_owned()));
+        self
     }
 
     /// Starts kp with this standard input instead of none.
@@ -403,6 +411,7 @@ impl Kp {
         });
         let mut command = files.command_under(&setup.under);
         command.args(&setup.arguments).stdout(stdout).stderr(stderr);
+        command.envs(setup.environment);
         if let Some(stdin) = setup.stdin {
             command.stdin(stdin);
         }

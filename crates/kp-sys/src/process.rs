@@ -534,6 +534,18 @@ mod tests {
     }
 
     #[test]
+    fn a_variable_is_forgotten() {
+        assert!(std::env::var_os("PATH").is_some());
+        match fork_for_test() {
+            Fork::Parent(child) => assert_eq!(wait_for_test(child), Ending::Exited(0)),
+            Fork::Child => {
+                forget_variable("PATH");
+                exit_now(i32::from(std::env::var_os("PATH").is_some()));
+            }
+        }
+    }
+
+    #[test]
     fn identities_are_looked_up() {
         let root = Identity::named("root", "root").unwrap();
         assert_eq!(root.uid(), 0);

@@ -25,6 +25,7 @@ mod lifecycle;
 mod limits;
 mod logs;
 mod memory;
+mod notify;
 mod parsing;
 mod proxying;
 mod recovery;
