@@ -59,7 +59,7 @@ impl Notifier {
         }
     }
 
-    /// It has failed; what served before still does.
+    /// It has failed; whatever served before still does.
     pub(crate) fn reload_failed(&mut self, reason: &str) {
         if self.phase == Phase::Reloading {
             self.ready(&failure(reason));
@@ -94,7 +94,7 @@ impl Notifier {
 fn failure(reason: &str) -> String {
     let line = reason.lines().next().unwrap_or_default();
     let line = line.strip_prefix("kp: ").unwrap_or(line);
-    format!("The last reload failed, the old configuration serves: {line}")
+    format!("The last reload failed: {line}")
 }
 
 fn tell(states: &[NotifyState<'_>]) {
@@ -111,7 +111,7 @@ mod tests {
     fn a_failure_is_one_line() {
         assert_eq!(
             failure("kp: [emerg] unknown directive \"x\" in /etc/kp/kp.conf:3:1\n  3 | x\n"),
-            "The last reload failed, the old configuration serves: [emerg] unknown directive \"x\" in /etc/kp/kp.conf:3:1"
+            "The last reload failed: [emerg] unknown directive \"x\" in /etc/kp/kp.conf:3:1"
         );
     }
 

@@ -154,6 +154,7 @@ impl Master {
         log::info!(target: "notice", "generation {generation} is given up: all workers are told to go");
         self.listeners.unstage();
         let reason = "kp: all worker processes were told to shut down\n";
+        self.notifier.reload_failed(reason);
         self.reload_ended(&queue::failure(reason, false));
     }
 
