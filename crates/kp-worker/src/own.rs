@@ -161,6 +161,11 @@ impl Worker {
                 self.flush_logs(true);
                 self.logs
                     .reopened(usize::from(u16::from_be_bytes([*high, *low])), fds);
+                if let Some(channel) = &self.own.channel {
+                    // A master that does not take it is on its way out, or will tell that this worker is stuck.
+                    let taken = [message::LOGS, *high, *low];
+                    let _ = kp_sys::socket::send_fds(channel, &taken, &[]);
+                }
             }
             _ => {
                 log::error!(target: "alert", "the master sent a message this worker does not know");

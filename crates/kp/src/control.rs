@@ -23,6 +23,8 @@ const LINE_MAX_BYTES: usize = 4096;
 pub(crate) enum Request {
     /// Use the configuration file as it is now; the answer is how that went.
     Reload,
+    /// Open the log files anew; the answer comes when nothing goes to the old ones any more.
+    Reopen,
 }
 
 /// How it went, and what the terminal is to show of it.
@@ -56,7 +58,7 @@ impl Answer {
 }
 
 impl Request {
-    const WORDS: [(&'static str, Self); 1] = [("reload", Self::Reload)];
+    const WORDS: [(&'static str, Self); 2] = [("reload", Self::Reload), ("reopen", Self::Reopen)];
 
     /// The word for it.
     pub(crate) fn word(self) -> &'static str {

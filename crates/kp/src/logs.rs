@@ -105,15 +105,17 @@ pub(crate) fn duplicates(files: &[File]) -> io::Result<Vec<OwnedFd>> {
         .collect()
 }
 
-/// Sends the files to a worker, in datagrams that the kernel takes.
-pub(crate) fn send(channel: &impl AsFd, files: &[File]) -> io::Result<()> {
+/// Sends the files to a worker, in datagrams that the kernel takes; returns how many these were.
+pub(crate) fn send(channel: &impl AsFd, files: &[File]) -> io::Result<u64> {
+    let mut sent = 0;
     for (batch, number) in files.chunks(FDS_MAX).zip(0_usize..) {
         let first = u16::try_from(number * FDS_MAX).map_err(io::Error::other)?;
         let [high, low] = first.to_be_bytes();
         let fds: Vec<BorrowedFd<'_>> = batch.iter().map(File::as_fd).collect();
         send_fds(channel, &[message::LOGS, high, low], &fds)?;
+        sent += 1;
     }
-    Ok(())
+    Ok(sent)
 }
 
 /// Makes the directories that must exist before serving, for the workers alone.
@@ -254,7 +256,7 @@ mod tests {
             .collect();
         let files = opened(&paths);
         let (near, far) = seqpacket_pair().unwrap();
-        send(&near, &files).unwrap();
+        assert_eq!(send(&near, &files).unwrap(), 2);
         let (text, fds) = recv_fds(&far).unwrap().unwrap();
         assert_eq!(
             (text.as_slice(), fds.len()),

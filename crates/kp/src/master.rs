@@ -28,6 +28,7 @@ use kp_sys::signals::{
     SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH, Signals,
 };
 use queue::ReloadQueue;
+use reopen::Reopenings;
 use std::os::fd::AsFd;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -71,6 +72,7 @@ pub(crate) struct Master {
     plan: Plan,
     crews: Vec<Crew>,
     reloads: ReloadQueue,
+    reopenings: Reopenings,
     books: Books,
     notifier: Notifier,
 }
@@ -91,6 +93,7 @@ impl Master {
             plan,
             crews: vec![opened.first],
             reloads: ReloadQueue::default(),
+            reopenings: Reopenings::default(),
             books: Books::default(),
             notifier: Notifier::new(),
         }
@@ -117,6 +120,7 @@ impl Master {
             self.hear_signals();
             self.hear_askers();
             let now = clock::monotonic_ms();
+            self.settle_reopenings(now);
             self.plan.tick(now);
             self.books.look(&self.house.shm, now);
         }
@@ -130,6 +134,7 @@ impl Master {
             .into_iter()
             .chain(self.books.due_ms())
             .chain(self.control.deadline_ms())
+            .chain(self.reopenings.deadline_ms())
             .min();
         let timeout = deadline.map(|at| Duration::from_millis(at.saturating_sub(now)));
         let signals = self.signals.iter().map(AsFd::as_fd);
@@ -160,8 +165,8 @@ impl Master {
         }
     }
 
-    fn with(&self, generation: u32, what: impl FnOnce(&Crew)) {
-        if let Some(crew) = self.crews.iter().find(|crew| crew.number == generation) {
+    fn with(&mut self, generation: u32, what: impl FnOnce(&mut Crew)) {
+        if let Some(crew) = self.crews.iter_mut().find(|crew| crew.number == generation) {
             what(crew);
         }
     }

@@ -60,12 +60,7 @@ pub(crate) fn worker(
                 .shm
                 .scoreboard()
                 .set_pid(row, u32::try_from(pid).unwrap_or(0));
-            Ok(Worker {
-                slot,
-                pid,
-                row,
-                channel: Some(ours),
-            })
+            Ok(Worker::new(slot, pid, row, ours))
         }
         Ok(Fork::Child) => process::exit_now(i32::from(exit::FATAL)),
         Err(error) => {

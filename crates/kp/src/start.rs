@@ -134,17 +134,7 @@ fn open(checked: Checked, early_log: Option<&Path>) -> Result<(Crew, Listeners),
     }
     tell(&findings);
     warn_of_limits(&config.main);
-    Ok((
-        Crew {
-            number: 1,
-            prepared,
-            identity,
-            files,
-            slots,
-            workers: Vec::new(),
-        },
-        listeners,
-    ))
+    Ok((Crew::new(1, prepared, identity, files, slots), listeners))
 }
 
 fn launch(place: Place, crew: Crew, mut listeners: Listeners, command_line: &str) -> ExitCode {

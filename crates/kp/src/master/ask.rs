@@ -13,8 +13,12 @@ impl Master {
                     self.answer(asker, &Answer::Failed(STOPPING.into()));
                 }
                 Request::Reload => {
-                    log::info!(target: "notice", "reload asked for, reconfiguring");
+                    log::info!(target: "notice", "asked to reload, reconfiguring");
                     self.reloads.want(Some(asker));
+                }
+                Request::Reopen => {
+                    log::info!(target: "notice", "asked to reopen logs");
+                    self.reopen_logs(Some(asker));
                 }
             }
         }
@@ -27,9 +31,7 @@ impl Master {
 
     /// The master was told to stop: no reload will come to an end.
     pub(super) fn refuse_reloads(&mut self) {
-        let mut askers = self.reloads.end().unwrap_or_default();
-        askers.extend(self.reloads.close());
-        for asker in askers {
+        for asker in self.reloads.close() {
             self.answer(asker, &Answer::Failed(STOPPING.into()));
         }
     }

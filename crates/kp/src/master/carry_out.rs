@@ -1,6 +1,7 @@
 //! What the plan wants done: each [`Action`] carried out.
 
-use super::{Master, queue};
+use super::Master;
+use super::queue::Failure;
 use crate::generation::Action;
 use crate::logs;
 use crate::pidfile::PidFile;
@@ -42,10 +43,10 @@ impl Master {
                         successor,
                     } => self.with(generation, |crew| crew.drain(successor)),
                     Action::Terminate { generation } => {
-                        self.with(generation, |crew| crew.signal(SIGTERM));
+                        self.with(generation, |crew| crew.stop(SIGTERM));
                     }
                     Action::Kill { generation } => {
-                        self.with(generation, |crew| crew.signal(SIGKILL));
+                        self.with(generation, |crew| crew.stop(SIGKILL));
                     }
                     Action::Forget { generation } => {
                         self.crews.retain(|crew| crew.number != generation);
@@ -95,7 +96,7 @@ impl Master {
             Ok(worker) => {
                 log::info!(target: "notice", "start worker process {}", worker.pid);
                 if let Some(crew) = self.crews.get_mut(crew) {
-                    crew.workers.push(worker);
+                    crew.join(worker);
                 }
             }
             Err(error) => {
@@ -124,7 +125,8 @@ impl Master {
     }
 
     fn serving(&mut self, generation: u32, workers: u32) {
-        if let Some(crew) = self.crews.iter().find(|crew| crew.number == generation) {
+        if let Some(crew) = self.crews.iter_mut().find(|crew| crew.number == generation) {
+            crew.since_ms = clock::monotonic_ms();
             let config = &crew.prepared.config;
             if let Err(error) = logs::install(config, &crew.files) {
                 log::error!(target: "alert", "the error log cannot be changed ({})", report::numbered(&error));
@@ -136,7 +138,7 @@ impl Master {
         }
         log::info!(target: "notice", "generation {generation} is serving, {workers} worker processes ready");
         self.notifier.serving(generation, workers);
-        self.reload_ended(&queue::success(generation, workers));
+        self.reload_worked(generation, workers);
     }
 
     fn failed(&mut self, generation: u32, reason: &str) {
@@ -145,17 +147,14 @@ impl Master {
         if self.plan.is_stopping() {
             report::say(format_args!("[emerg] {reason}"));
         }
-        self.notifier.reload_failed(reason);
-        let serves = self.plan.serving().is_some();
-        self.reload_ended(&queue::failure(&format!("kp: [emerg] {reason}\n"), serves));
+        self.reload_failed(Failure::emergency(reason));
     }
 
     fn abandoned(&mut self, generation: u32) {
         log::info!(target: "notice", "generation {generation} is given up: all workers are told to go");
         self.listeners.unstage();
-        let reason = "kp: all worker processes were told to shut down\n";
-        self.notifier.reload_failed(reason);
-        self.reload_ended(&queue::failure(reason, false));
+        let reason = "all worker processes were told to shut down";
+        self.reload_failed(Failure::emergency(reason));
     }
 
     fn move_pid_file(&mut self, wanted: &Path) {

@@ -20,6 +20,7 @@ impl Master {
                     match socket::recv_fds(channel) {
                         Ok(Some((text, _))) => match text.split_first() {
                             Some((&message::READY, _)) => ready.push((crew.number, worker.slot)),
+                            Some((&message::LOGS, _)) => worker.logs_taken += 1,
                             Some((&message::FAILED, reason)) => {
                                 refused.push((
                                     crew.number,
@@ -138,7 +139,7 @@ impl Master {
                 }
                 SIGUSR1 => {
                     log::info!(target: "notice", "signal {signal} (SIGUSR1) received, reopening logs");
-                    self.reopen_logs();
+                    self.reopen_logs(None);
                 }
                 SIGWINCH if self.daemon => {
                     log::info!(target: "notice", "signal {signal} (SIGWINCH) received, shutting down worker processes");

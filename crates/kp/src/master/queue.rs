@@ -1,8 +1,12 @@
-//! Who waits for which reload. A reload that was asked for while another one runs is the next one: it begins when the
-//! running one has ended, and answers everybody who came meanwhile. So whoever asks gets the outcome of a reload that has
-//! read the configuration after the question.
+//! Who waits for which reload, and how the last one went.
+//!
+//! A reload that was asked for while another one runs is the next one: it begins when the running one has ended, and
+//! answers everybody who came meanwhile. So whoever asks gets the outcome of a reload that has read the configuration
+//! after the question.
 
 use crate::control::{Answer, AskerId};
+use crate::settings::Refused;
+use kp_config::Severity;
 
 /// Reloads that are wanted, and the one that runs.
 #[derive(Debug, Default)]
@@ -10,6 +14,27 @@ pub(super) struct ReloadQueue {
     wanted: bool,
     waiting: Vec<AskerId>,
     running: Option<Vec<AskerId>>,
+    history: History,
+}
+
+/// The reloads so far.
+#[derive(Debug, Default)]
+pub(super) struct History {
+    /// All of them.
+    pub(super) ended: u64,
+    /// Those that have failed.
+    pub(super) failed: u64,
+    /// When the last one ended (milliseconds since 1970), and why it has failed if it has.
+    pub(super) last: Option<(u64, Result<(), Vec<String>>)>,
+}
+
+/// Why a reload has failed.
+#[derive(Debug)]
+pub(super) struct Failure {
+    /// For a terminal, with lines and carets where a text is at fault.
+    shown: String,
+    /// One line for each reason.
+    lines: Vec<String>,
 }
 
 impl ReloadQueue {
@@ -32,15 +57,59 @@ impl ReloadQueue {
             .append(&mut self.waiting);
     }
 
-    /// The one that runs has ended; returns who asked for it. `None`: none was running.
-    pub(super) fn end(&mut self) -> Option<Vec<AskerId>> {
-        self.running.take()
+    /// The one that runs has ended; returns who asked for it. A start is none, so that its end changes nothing.
+    pub(super) fn end(&mut self, outcome: Result<(), Vec<String>>, unix_ms: u64) -> Vec<AskerId> {
+        let Some(askers) = self.running.take() else {
+            return Vec::new();
+        };
+        self.history.ended += 1;
+        self.history.failed += u64::from(outcome.is_err());
+        self.history.last = Some((unix_ms, outcome));
+        askers
     }
 
-    /// None will begin any more; returns who waited in vain.
+    /// None will come to an end any more; returns who waits in vain.
     pub(super) fn close(&mut self) -> Vec<AskerId> {
         self.wanted = false;
-        std::mem::take(&mut self.waiting)
+        let mut askers = self.running.take().unwrap_or_default();
+        askers.append(&mut self.waiting);
+        askers
+    }
+
+    /// The reloads so far.
+    pub(super) fn history(&self) -> &History {
+        &self.history
+    }
+}
+
+impl Failure {
+    /// The configuration cannot be used.
+    pub(super) fn refused(refused: &Refused) -> Self {
+        let errors = refused.lines();
+        let errors = errors.filter(|(severity, _)| *severity == Severity::Error);
+        Self {
+            shown: refused.rendered(),
+            lines: errors.map(|(_, line)| line).collect(),
+        }
+    }
+
+    /// The generation could not serve.
+    pub(super) fn emergency(reason: &str) -> Self {
+        Self {
+            shown: format!("kp: [emerg] {reason}\n"),
+            lines: vec![reason.to_owned()],
+        }
+    }
+
+    /// What the askers are told, and what is kept.
+    pub(super) fn into_answer(self, serves: bool) -> (Answer, Vec<String>) {
+        let rest = if serves {
+            "the old configuration still serves"
+        } else {
+            "no worker serves"
+        };
+        let text = format!("{}kp: the reload has failed, {rest}\n", self.shown);
+        (Answer::Failed(text), self.lines)
     }
 }
 
@@ -52,16 +121,6 @@ pub(super) fn success(generation: u32, workers: u32) -> Answer {
     ))
 }
 
-/// What the askers are told of a failure: the reason as a terminal shows it, and what that means.
-pub(super) fn failure(reason: &str, serves: bool) -> Answer {
-    let rest = if serves {
-        "the old configuration still serves"
-    } else {
-        "no worker serves"
-    };
-    Answer::Failed(format!("{reason}kp: the reload has failed, {rest}\n"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -71,22 +130,25 @@ mod tests {
         let [first, second, third] = [1, 2, 3].map(AskerId::numbered);
         let mut queue = ReloadQueue::default();
         assert!(!queue.is_wanted());
-        assert_eq!(queue.end(), None);
+        assert_eq!(queue.end(Ok(()), 1), []);
+        assert!(queue.history().last.is_none(), "a start is no reload");
         queue.want(Some(first));
         queue.begin();
         assert!(!queue.is_wanted());
         queue.want(Some(second));
         queue.want(None);
         queue.want(Some(third));
-        assert_eq!(queue.end(), Some(vec![first]));
+        assert_eq!(queue.end(Err(vec!["no".into()]), 5), [first]);
         assert!(queue.is_wanted());
         queue.begin();
         assert!(!queue.is_wanted());
-        assert_eq!(queue.end(), Some(vec![second, third]));
+        assert_eq!(queue.end(Ok(()), 6), [second, third]);
         queue.want(None);
         queue.begin();
-        assert_eq!(queue.end(), Some(vec![]));
-        assert_eq!(queue.end(), None);
+        assert_eq!(queue.end(Err(vec!["no more".into()]), 7), []);
+        let history = queue.history();
+        assert_eq!((history.ended, history.failed), (3, 2));
+        assert_eq!(history.last, Some((7, Err(vec!["no more".into()]))));
     }
 
     #[test]
@@ -96,8 +158,18 @@ mod tests {
         queue.want(Some(first));
         queue.begin();
         queue.want(Some(second));
-        assert_eq!(queue.close(), [second]);
-        assert!(!queue.is_wanted());
-        assert_eq!(queue.end(), Some(vec![first]));
+        assert_eq!(queue.close(), [first, second]);
+        assert!(!queue.is_wanted() && queue.close().is_empty());
+    }
+
+    #[test]
+    fn a_failure_says_what_goes_on() {
+        let (answer, lines) = Failure::emergency("too late").into_answer(true);
+        let text =
+            "kp: [emerg] too late\nkp: the reload has failed, the old configuration still serves\n";
+        assert_eq!(answer, Answer::Failed(text.into()));
+        assert_eq!(lines, ["too late"]);
+        let (answer, _) = Failure::emergency("too late").into_answer(false);
+        assert!(matches!(answer, Answer::Failed(text) if text.ends_with("no worker serves\n")));
     }
 }

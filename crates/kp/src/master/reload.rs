@@ -1,8 +1,8 @@
 //! A reload's first half: everything it may trip over (text, logs, directories, sockets) is tried before the plan hears of a
 //! new generation.
 
-use super::{Master, queue, worker_count};
-use crate::control::Answer;
+use super::queue::{self, Failure};
+use super::{Master, worker_count};
 use crate::crew::Crew;
 use crate::logs;
 use crate::settings::Checked;
@@ -17,7 +17,7 @@ impl Master {
             Ok(checked) => self.stage(checked),
             Err(refused) => {
                 refused.log();
-                Err(refused.rendered())
+                Err(Failure::refused(&refused))
             }
         };
         match tried {
@@ -26,14 +26,11 @@ impl Master {
                 log::info!(target: "notice", "start worker processes");
                 self.crews.push(crew);
             }
-            Err(failure) => {
-                self.notifier.reload_failed(&failure);
-                self.reload_ended(&queue::failure(&failure, self.plan.serving().is_some()))
-            }
+            Err(failure) => self.reload_failed(failure),
         }
     }
 
-    fn stage(&mut self, checked: Checked) -> Result<Crew, String> {
+    fn stage(&mut self, checked: Checked) -> Result<Crew, Failure> {
         let Checked {
             prepared,
             identity,
@@ -51,24 +48,33 @@ impl Master {
             Err(complaints) => {
                 let refused = findings.with(complaints);
                 refused.log();
-                return Err(refused.rendered());
+                return Err(Failure::refused(&refused));
             }
         };
         findings.log();
-        Ok(Crew {
-            number: self.plan.next_number(),
+        Ok(Crew::new(
+            self.plan.next_number(),
             prepared,
             identity,
             files,
             slots,
-            workers: Vec::new(),
-        })
+        ))
     }
 
-    /// A reload has come to an end: everybody who asked for it is told.
-    pub(super) fn reload_ended(&mut self, answer: &Answer) {
-        for asker in self.reloads.end().unwrap_or_default() {
-            self.answer(asker, answer);
+    /// A reload has come to a good end: everybody who asked for it is told.
+    pub(super) fn reload_worked(&mut self, generation: u32, workers: u32) {
+        for asker in self.reloads.end(Ok(()), clock::unix_ms()) {
+            self.answer(asker, &queue::success(generation, workers));
+        }
+    }
+
+    /// A reload has come to a bad end: everybody who asked for it is told.
+    pub(super) fn reload_failed(&mut self, failure: Failure) {
+        let serves = self.plan.serving().is_some();
+        let (answer, lines) = failure.into_answer(serves);
+        self.notifier.reload_failed(&lines.join("; "));
+        for asker in self.reloads.end(Err(lines), clock::unix_ms()) {
+            self.answer(asker, &answer);
         }
     }
 }
