@@ -42,6 +42,9 @@ pub const ERROR_LOG: &str = "/var/log/kp/error.log";
 /// The access log, where `access_log` is not given.
 pub const ACCESS_LOG: &str = "/var/log/kp/access.log";
 
+/// Where temporary files are, where neither a `..._temp_path` nor `-p` is given.
+pub const STATE: &str = "/var/lib/kp";
+
 /// What to load.
 #[derive(Debug, Clone, Default)]
 pub struct LoadOptions {
@@ -50,6 +53,8 @@ pub struct LoadOptions {
     pub path: PathBuf,
     /// The prefix (`-p`): what relative log, pid and temporary paths and `root` are relative to.
     pub prefix: PathBuf,
+    /// Where temporary files are if the configuration does not say; `None`: in the prefix.
+    pub state: Option<PathBuf>,
     /// Directives in front of the file's (`-g`), in nginx's syntax.
     pub globals: Option<String>,
     /// The error log until the configuration says otherwise (`-e`); `stderr` is the standard error.
@@ -87,6 +92,7 @@ pub fn load(options: &LoadOptions) -> Loaded {
         let error_log = options.error_log.clone();
         let environment = Environment {
             prefix: std::path::absolute(&options.prefix).unwrap_or_else(|_| options.prefix.clone()),
+            state: options.state.clone().unwrap_or_default(),
             pid: PID.into(),
             error_log: error_log.unwrap_or_else(|| ERROR_LOG.into()),
             access_log: ACCESS_LOG.into(),

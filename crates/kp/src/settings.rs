@@ -3,7 +3,7 @@
 
 use crate::cli::Options;
 use crate::report;
-use kp_config::{Diagnostic, ERROR_LOG, LoadOptions, Severity, Sources};
+use kp_config::{Diagnostic, ERROR_LOG, LoadOptions, STATE, Severity, Sources};
 use kp_sys::process::{self, Identity, UnknownIdentity};
 use kp_worker::Prepared;
 use std::io;
@@ -53,6 +53,8 @@ impl Place {
         let load = LoadOptions {
             path: path.clone(),
             prefix,
+            // Only who names a prefix wants everything in it; the built-in one holds configuration alone.
+            state: options.prefix.is_none().then(|| STATE.into()),
             globals,
             error_log,
             resolve_names: true,

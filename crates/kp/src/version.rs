@@ -50,7 +50,7 @@ pub(crate) fn build() -> String {
          built by {}\n\
          default configuration: {}, then {}\n\
          configure arguments: --prefix={} --conf-path={} --error-log-path={} --http-log-path={} --pid-path={} \
-         --user=nobody --without-http-cache{lacks}\n",
+         --http-client-body-temp-path={state}/client_body_temp --http-proxy-temp-path={state}/proxy_temp --user=nobody --without-http-cache{lacks}\n",
         short(),
         env!("KP_RUSTC_VERSION"),
         first.display(),
@@ -60,6 +60,7 @@ pub(crate) fn build() -> String {
         kp_config::ERROR_LOG,
         kp_config::ACCESS_LOG,
         kp_config::PID,
+        state = kp_config::STATE,
     )
 }
 

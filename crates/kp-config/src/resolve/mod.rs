@@ -25,6 +25,8 @@ use std::path::PathBuf;
 pub(crate) struct Environment {
     /// Relative paths (logs, pid, temp paths, root) start here; absolute.
     pub(crate) prefix: PathBuf,
+    /// Temporary files that have no directory of their own start here; relative to the prefix.
+    pub(crate) state: PathBuf,
     /// The built-in pid file, where `pid` is not given.
     pub(crate) pid: PathBuf,
     /// The built-in error log, or the one of `-e`; `stderr` is the standard error. It holds where `error_log` is not given.

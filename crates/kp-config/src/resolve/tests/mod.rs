@@ -27,6 +27,7 @@ use crate::testing;
 pub(super) fn environment() -> Environment {
     Environment {
         prefix: "/prefix".into(),
+        state: std::path::PathBuf::new(),
         pid: "/run/kp.pid".into(),
         error_log: "/logs/error.log".into(),
         access_log: "/logs/access.log".into(),
