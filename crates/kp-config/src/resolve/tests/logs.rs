@@ -204,7 +204,9 @@ fn the_error_log_and_the_temporary_files_of_the_command_line() {
     ];
     for path in &config.temp_paths {
         assert!(
-            temporary.iter().any(|known| path == known),
+            temporary
+                .iter()
+                .any(|known| path == std::path::Path::new(known)),
             "{}",
             path.display()
         );
