@@ -99,10 +99,9 @@ impl Worker {
             }
             Own::CHANNEL => self.read_channel(),
             Own::MASTER => {
-                // An orphan must not serve for ever: nobody could reload, stop or respawn it.
                 log::error!(target: "alert", "the master process is gone");
                 self.own.master = None;
-                self.begin_drain();
+                self.begin_orphaned_drain();
             }
             _ => self.take_results(),
         }

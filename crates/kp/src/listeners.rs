@@ -3,6 +3,10 @@
 //! [`Listeners::stage`] binds what a configuration needs and this master does not have yet; [`Listeners::commit`] lets it
 //! listen and closes what the configuration no longer has. Between the two a reload can still fail without a trace.
 //!
+//! An address that a reload takes away ignores newcomers at once and is closed a moment later, after those who are on their
+//! way; one that comes back in that moment is the same sockets as before. A unix path is unlinked at once, which nobody can
+//! be on the way to.
+//!
 //! A group of sockets never shrinks while its address stays: with fewer workers than sockets, slot 0 polls the rest, and new
 //! connections are steered to the slots' own. So the index by which the kernel steers is always the position here, and no
 //! queued connection is lost when `worker_processes` gets smaller.
@@ -24,6 +28,9 @@ const BACKLOG: u32 = 511;
 /// Unsent bytes in the kernel above which a connection is not writable: bounds what a slow reader parks there.
 const NOTSENT_LOWAT: u32 = 128 * 1024;
 
+/// How long the master keeps sockets that ignore newcomers. Workers accept from them for half of it.
+const REFUSING_MS: u64 = 1_000;
+
 /// All sockets of this master.
 #[derive(Debug, Default)]
 pub(crate) struct Listeners {
@@ -41,6 +48,8 @@ struct Held {
     inode: Option<(u64, u64)>,
     /// A steering program is attached, so that it must follow every change.
     steered: bool,
+    /// The address was taken away: newcomers are ignored, and then it is closed.
+    refusing_until_ms: Option<u64>,
 }
 
 impl Listeners {
@@ -74,8 +83,12 @@ impl Listeners {
         self.held.retain(|held| !held.sockets.is_empty());
     }
 
-    /// Lets everything that is `wanted` listen; then closes the other addresses.
-    pub(crate) fn commit(&mut self, wanted: &[Listener]) -> Result<(), Vec<Diagnostic>> {
+    /// Lets everything that is `wanted` listen; then takes the other addresses away.
+    pub(crate) fn commit(
+        &mut self,
+        wanted: &[Listener],
+        now_ms: u64,
+    ) -> Result<(), Vec<Diagnostic>> {
         let mut complaints = Vec::new();
         for listener in wanted {
             let Some(held) = self
@@ -92,16 +105,38 @@ impl Listeners {
         if !complaints.is_empty() {
             return Err(complaints);
         }
-        self.held.retain(|held| {
-            let stays = wanted
+        self.held.retain_mut(|held| {
+            if wanted
                 .iter()
-                .any(|listener| listener.address == held.address);
-            if !stays {
-                held.unlink();
+                .any(|listener| listener.address == held.address)
+            {
+                held.welcome();
+                return true;
             }
-            stays
+            if held.refusing_until_ms.is_some() {
+                return true;
+            }
+            held.unlink();
+            // Who comes from now on is to reach the wildcard address, not to be ignored.
+            let covered = wanted.iter().any(|wider| covers(wider, &held.address));
+            held.refusing_until_ms = Some(now_ms + REFUSING_MS);
+            !covered && held.refuse()
         });
         Ok(())
+    }
+
+    /// When [`Listeners::sweep`] has something to do.
+    pub(crate) fn due_ms(&self) -> Option<u64> {
+        self.held
+            .iter()
+            .filter_map(|held| held.refusing_until_ms)
+            .min()
+    }
+
+    /// Closes what was taken away a while ago. Not while a generation is starting, which may want it back.
+    pub(crate) fn sweep(&mut self, now_ms: u64) {
+        self.held
+            .retain(|held| held.refusing_until_ms.is_none_or(|until| now_ms < until));
     }
 
     /// The sockets that a slot polls, of `slots`.
@@ -138,6 +173,7 @@ impl Listeners {
             .held
             .iter_mut()
             .filter(|held| matches!(held.address, ListenAddress::Inet(_)))
+            .filter(|held| held.refusing_until_ms.is_none())
         {
             let whole = all && held.sockets.len() == slots as usize;
             if targets.is_empty() || (whole && !held.steered) {
@@ -151,18 +187,11 @@ impl Listeners {
         Ok(())
     }
 
-    /// Every address held, as text.
-    pub(crate) fn addresses(&self) -> Vec<String> {
-        self.held
-            .iter()
-            .map(|held| Shown(&held.address).to_string())
-            .collect()
-    }
-
     /// Closes everything: nothing new is taken.
     pub(crate) fn close(&mut self) {
-        for held in self.held.drain(..) {
+        for mut held in self.held.drain(..) {
             held.unlink();
+            held.refuse();
         }
     }
 
@@ -213,6 +242,7 @@ impl Listeners {
             listening: 0,
             inode: None,
             steered: false,
+            refusing_until_ms: None,
         })
     }
 }
@@ -231,6 +261,7 @@ impl Held {
             listening: 0,
             inode,
             steered: false,
+            refusing_until_ms: None,
         })
     }
 
@@ -248,6 +279,31 @@ impl Held {
         Ok(())
     }
 
+    /// Ignores newcomers from now on; false where there is nobody to ignore. What waits in the queues is served by the
+    /// workers that still poll them.
+    fn refuse(&mut self) -> bool {
+        if !matches!(self.address, ListenAddress::Inet(_)) {
+            return false;
+        }
+        let refused = self.sockets.iter().try_for_each(socket::refuse_new);
+        if let Err(error) = &refused {
+            log::warn!(
+                "setsockopt(SO_ATTACH_FILTER) failed ({})",
+                report::numbered(error)
+            );
+        }
+        refused.is_ok()
+    }
+
+    /// Takes newcomers again, after a reload has brought the address back.
+    fn welcome(&mut self) {
+        if self.refusing_until_ms.take().is_some()
+            && let Err(error) = self.sockets.iter().try_for_each(welcome_one)
+        {
+            log::error!(target: "alert", "setsockopt(SO_DETACH_FILTER) failed ({})", report::numbered(&error));
+        }
+    }
+
     fn unlink(&self) {
         let ListenAddress::Unix(path) = &self.address else {
             return;
@@ -260,6 +316,27 @@ impl Held {
         {
             let _ = fs::remove_file(path);
         }
+    }
+}
+
+/// Sockets that were added since do not refuse.
+fn welcome_one(listener: &OwnedFd) -> io::Result<()> {
+    if socket::refuses_new(listener) {
+        socket::welcome_new(listener)?;
+    }
+    Ok(())
+}
+
+/// Whether connections to an address reach a wildcard address when it is gone.
+fn covers(wider: &Listener, address: &ListenAddress) -> bool {
+    match (&wider.address, address) {
+        (ListenAddress::Inet(wide), ListenAddress::Inet(address)) => {
+            let takes_both = !settings_of(&wider.options).v6only;
+            wide.port() == address.port()
+                && wide.ip().is_unspecified()
+                && (wide.is_ipv6() == address.is_ipv6() || (wide.is_ipv6() && takes_both))
+        }
+        _ => false,
     }
 }
 
@@ -389,6 +466,7 @@ mod tests {
     use std::net::{Ipv4Addr, TcpListener, TcpStream};
     use std::os::fd::AsRawFd;
     use std::os::unix::net::{UnixListener, UnixStream};
+    use std::time::Duration;
 
     fn listener(address: ListenAddress) -> Listener {
         Listener {
@@ -435,7 +513,7 @@ mod tests {
             TcpStream::connect(first).is_err(),
             "bound sockets must not listen"
         );
-        listeners.commit(&wanted).unwrap();
+        listeners.commit(&wanted, 0).unwrap();
         let (zero, one) = (
             numbers(&listeners, &wanted, 0, 2),
             numbers(&listeners, &wanted, 1, 2),
@@ -443,7 +521,7 @@ mod tests {
         assert_eq!((zero.len(), one.len()), (2, 2));
         let swapped = [inet(second), inet(first)];
         listeners.stage(&swapped, 2).unwrap();
-        listeners.commit(&swapped).unwrap();
+        listeners.commit(&swapped, 0).unwrap();
         assert_eq!(
             numbers(&listeners, &swapped, 0, 2),
             [(0, zero[1].1), (1, zero[0].1)]
@@ -459,12 +537,12 @@ mod tests {
         let wanted = [inet(free_address())];
         let mut listeners = Listeners::default();
         listeners.stage(&wanted, 3).unwrap();
-        listeners.commit(&wanted).unwrap();
+        listeners.commit(&wanted, 0).unwrap();
         let all: Vec<i32> = (0..3)
             .map(|slot| numbers(&listeners, &wanted, slot, 3)[0].1)
             .collect();
         listeners.stage(&wanted, 1).unwrap();
-        listeners.commit(&wanted).unwrap();
+        listeners.commit(&wanted, 0).unwrap();
         listeners.steer(&[0], 1).unwrap();
         let polled: Vec<i32> = numbers(&listeners, &wanted, 0, 1)
             .into_iter()
@@ -472,7 +550,7 @@ mod tests {
             .collect();
         assert_eq!(polled, all);
         listeners.stage(&wanted, 4).unwrap();
-        listeners.commit(&wanted).unwrap();
+        listeners.commit(&wanted, 0).unwrap();
         assert_eq!(numbers(&listeners, &wanted, 2, 4), [(0, all[2])]);
         assert!(!all.contains(&numbers(&listeners, &wanted, 3, 4)[0].1));
     }
@@ -482,11 +560,40 @@ mod tests {
         let (old, new) = (free_address(), free_address());
         let mut listeners = Listeners::default();
         listeners.stage(&[inet(old)], 1).unwrap();
-        listeners.commit(&[inet(old)]).unwrap();
+        listeners.commit(&[inet(old)], 0).unwrap();
         listeners.stage(&[inet(new)], 1).unwrap();
         assert!(TcpStream::connect(old).is_ok());
-        listeners.commit(&[inet(new)]).unwrap();
-        assert!(TcpStream::connect(old).is_err() && TcpStream::connect(new).is_ok());
+        let before = numbers(&listeners, &[inet(old)], 0, 1);
+        listeners.commit(&[inet(new)], 5).unwrap();
+        let patience = Duration::from_millis(50);
+        let ignored = TcpStream::connect_timeout(&old, patience).unwrap_err();
+        assert_eq!(ignored.kind(), io::ErrorKind::TimedOut);
+        assert!(TcpStream::connect(new).is_ok());
+        // Back again in time: the same sockets as before.
+        listeners.sweep(4 + REFUSING_MS);
+        listeners.stage(&[inet(old), inet(new)], 1).unwrap();
+        listeners.commit(&[inet(old), inet(new)], 6).unwrap();
+        assert_eq!(numbers(&listeners, &[inet(old)], 0, 1), before);
+        assert!(TcpStream::connect(old).is_ok());
+        assert_eq!(listeners.due_ms(), None);
+        listeners.commit(&[inet(new)], 7).unwrap();
+        assert_eq!(listeners.due_ms(), Some(7 + REFUSING_MS));
+        listeners.sweep(7 + REFUSING_MS);
+        let refused = TcpStream::connect(old).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);
+    }
+
+    #[test]
+    fn an_address_that_a_wildcard_takes_over_ignores_nobody() {
+        let narrow = free_address();
+        let wide = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), narrow.port());
+        let mut listeners = Listeners::default();
+        listeners.stage(&[inet(narrow)], 2).unwrap();
+        listeners.commit(&[inet(narrow)], 0).unwrap();
+        listeners.stage(&[inet(wide)], 2).unwrap();
+        listeners.commit(&[inet(wide)], 0).unwrap();
+        assert!(TcpStream::connect(narrow).is_ok());
+        assert_eq!((listeners.held.len(), listeners.due_ms()), (1, None));
     }
 
     #[test]
@@ -509,7 +616,7 @@ mod tests {
         let (kept, fresh) = (inet(free_address()), inet(free_address()));
         let mut listeners = Listeners::default();
         listeners.stage(std::slice::from_ref(&kept), 1).unwrap();
-        listeners.commit(std::slice::from_ref(&kept)).unwrap();
+        listeners.commit(std::slice::from_ref(&kept), 0).unwrap();
         let address = foreign.local_addr().unwrap();
         let complaints = listeners
             .stage(&[kept.clone(), fresh, inet(address)], 2)
@@ -521,7 +628,7 @@ mod tests {
         );
         assert_eq!(complaints[0].span.map(|span| span.line), Some(7));
         assert!(complaints[0].hint.is_some());
-        assert_eq!(listeners.addresses().len(), 1);
+        assert_eq!(listeners.held.len(), 1);
         assert_eq!(numbers(&listeners, &[kept], 1, 2), []);
     }
 
@@ -531,8 +638,8 @@ mod tests {
         let wide = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), narrow.port());
         let mut listeners = Listeners::default();
         listeners.stage(&[inet(wide), inet(narrow)], 2).unwrap();
-        listeners.commit(&[inet(wide), inet(narrow)]).unwrap();
-        assert_eq!(listeners.addresses().len(), 2);
+        listeners.commit(&[inet(wide), inet(narrow)], 0).unwrap();
+        assert_eq!(listeners.held.len(), 2);
         assert!(
             probe(&[inet(narrow), inet(wide)]).is_empty(),
             "-t does not mind a running kp"
@@ -565,7 +672,7 @@ mod tests {
         assert!(probe(&wanted).is_empty());
         let mut listeners = Listeners::default();
         listeners.stage(&wanted, 2).unwrap();
-        listeners.commit(&wanted).unwrap();
+        listeners.commit(&wanted, 0).unwrap();
         assert_eq!(
             numbers(&listeners, &wanted, 0, 2),
             numbers(&listeners, &wanted, 1, 2)
@@ -584,7 +691,7 @@ mod tests {
         assert!(!path.exists());
 
         listeners.stage(&wanted, 1).unwrap();
-        listeners.commit(&wanted).unwrap();
+        listeners.commit(&wanted, 0).unwrap();
         fs::remove_file(&path).unwrap();
         let successor = UnixListener::bind(&path).unwrap();
         listeners.close();
@@ -602,7 +709,7 @@ mod tests {
             .unwrap();
         assert!(path.exists());
         listeners.unstage();
-        assert!(!path.exists() && listeners.addresses().is_empty());
+        assert!(!path.exists() && listeners.held.is_empty());
     }
 
     #[test]

@@ -123,16 +123,22 @@ impl Master {
             self.settle_reopenings(now);
             self.plan.tick(now);
             self.books.look(&self.house.shm, now);
+            if !self.plan.is_starting() {
+                self.listeners.sweep(now);
+            }
         }
     }
 
     fn wait(&mut self) {
         let now = clock::monotonic_ms();
+        let listeners = (!self.plan.is_starting()).then(|| self.listeners.due_ms());
+        let listeners = listeners.flatten();
         let deadline = self
             .plan
             .deadline_ms()
             .into_iter()
             .chain(self.books.due_ms())
+            .chain(listeners)
             .chain(self.control.deadline_ms())
             .chain(self.reopenings.deadline_ms())
             .min();

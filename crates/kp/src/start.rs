@@ -127,7 +127,7 @@ fn open(checked: Checked, early_log: Option<&Path>) -> Result<(Crew, Listeners),
     let mut listeners = Listeners::default();
     if let Err(complaints) = listeners
         .stage(&config.http.listeners, slots)
-        .and_then(|()| listeners.commit(&config.http.listeners))
+        .and_then(|()| listeners.commit(&config.http.listeners, clock::monotonic_ms()))
     {
         listeners.close();
         return Err(Refusal::Findings(findings.with(complaints)));

@@ -111,7 +111,8 @@ impl Master {
         let Some(crew) = self.crews.iter().find(|crew| crew.number == generation) else {
             return;
         };
-        match self.listeners.commit(&crew.prepared.config.http.listeners) {
+        let wanted = &crew.prepared.config.http.listeners;
+        match self.listeners.commit(wanted, clock::monotonic_ms()) {
             Ok(()) => self.plan.listened(generation),
             Err(complaints) => {
                 let reason = complaints
@@ -144,10 +145,26 @@ impl Master {
     fn failed(&mut self, generation: u32, reason: &str) {
         log::error!(target: "emerg", "generation {generation} has failed: {reason}");
         self.listeners.unstage();
+        self.give_directories_back();
         if self.plan.is_stopping() {
             report::say(format_args!("[emerg] {reason}"));
         }
         self.reload_failed(Failure::emergency(reason));
+    }
+
+    /// The directories for temporary files belong to the users of those who serve, whomever the failed generation had.
+    fn give_directories_back(&self) {
+        let serving = self.plan.serving().map(|(number, _)| number);
+        let Some(crew) = self.crews.iter().find(|crew| Some(crew.number) == serving) else {
+            return;
+        };
+        let paths = &crew.prepared.config.temp_paths;
+        for complaint in logs::make_temporary(paths, crew.identity.as_ref())
+            .err()
+            .unwrap_or_default()
+        {
+            log::error!(target: "alert", "{}", complaint.message);
+        }
     }
 
     fn abandoned(&mut self, generation: u32) {
