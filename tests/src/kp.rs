@@ -533,6 +533,44 @@ impl Kp {
         });
     }
 
+    /// The workers that finish what they have begun.
+    pub fn draining_pids(&self) -> Vec<u32> {
+        let mut pids = self.all_pids();
+        pids.retain(|pid| process::title(*pid).contains("shutting down"));
+        pids
+    }
+
+    /// Waits until every worker of an older generation is gone.
+    pub fn wait_drained(&self, limit: Duration) {
+        wait::until(limit, "the older generations to leave", || {
+            self.all_pids().len() == self.worker_pids().len()
+        });
+    }
+
+    /// Kills the master without a word, and starts another one on the same files at once.
+    pub fn kill_and_start_again(&mut self) {
+        self.signal(Signal::SIGKILL);
+        self.exited = None;
+        self.child.wait().expect("waiting for kp");
+        let open = |name| {
+            let log = fs::File::options().append(true).open(self.path(name));
+            log.expect("a file for standard output or error")
+        };
+        let mut command = self.files.command();
+        command.stdout(open("stdout")).stderr(open("stderr"));
+        self.child = command.spawn().expect("starting kp");
+        let pid = self.child.id();
+        wait::until(SOON, "the pid file of the next master", || {
+            if let Some(status) = self.child.try_wait().expect("waiting for kp") {
+                panic!(
+                    "kp ended with {status} at its next start: {}",
+                    self.text("stderr")
+                );
+            }
+            self.text("kp.pid") == format!("{pid}\n")
+        });
+    }
+
     /// All children of the master.
     pub fn all_pids(&self) -> Vec<u32> {
         process::children(self.master_pid())

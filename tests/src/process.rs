@@ -94,6 +94,12 @@ pub fn descriptors(pid: u32) -> Vec<(u32, String)> {
         .collect()
 }
 
+/// How many descriptors of a process are not connections: what must not grow.
+pub fn lasting_descriptors(pid: u32) -> usize {
+    let connections = tcp_peers(pid).len();
+    descriptors(pid).len().saturating_sub(connections)
+}
+
 /// A value of `/proc/PID/status`, such as `Uid`.
 pub fn status(pid: u32, name: &str) -> Option<String> {
     let text = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
