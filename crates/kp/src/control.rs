@@ -25,6 +25,10 @@ pub(crate) enum Request {
     Reload,
     /// Open the log files anew; the answer comes when nothing goes to the old ones any more.
     Reopen,
+    /// Who runs, for how long and with what.
+    Status,
+    /// What a reload waits for, in one line.
+    Progress,
 }
 
 /// How it went, and what the terminal is to show of it.
@@ -58,7 +62,12 @@ impl Answer {
 }
 
 impl Request {
-    const WORDS: [(&'static str, Self); 2] = [("reload", Self::Reload), ("reopen", Self::Reopen)];
+    const WORDS: [(&'static str, Self); 4] = [
+        ("reload", Self::Reload),
+        ("reopen", Self::Reopen),
+        ("status", Self::Status),
+        ("progress", Self::Progress),
+    ];
 
     /// The word for it.
     pub(crate) fn word(self) -> &'static str {

@@ -28,6 +28,8 @@ pub(crate) struct Crew {
     pub(crate) workers: Vec<Worker>,
     /// When it began what it is at (to start, to serve, to drain), by the monotonic clock.
     pub(crate) since_ms: u64,
+    /// It never served and never will.
+    pub(crate) failed: bool,
     /// How many workers each slot has had.
     starts: Vec<u32>,
 }
@@ -100,6 +102,7 @@ impl Crew {
             slots,
             workers: Vec::new(),
             since_ms: clock::monotonic_ms(),
+            failed: false,
             starts: vec![0; slots as usize],
         }
     }

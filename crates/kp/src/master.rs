@@ -1,8 +1,8 @@
 //! The master's loop: signals, messages and deaths go into the [`Plan`], its actions are carried out.
 //!
 //! One thread, one `poll(2)`. Here are the loop, its start and its end; `hear` takes in what comes, `reload` tries a new
-//! configuration and `queue` keeps who waits for that, `ask` answers questions, `carry_out` does what the plan wants,
-//! `reopen` hands out new log files, `books` watches the shared tables.
+//! configuration and `queue` keeps who waits for that, `ask` answers questions, of which `status` is the largest,
+//! `carry_out` does what the plan wants, `reopen` hands out new log files, `books` watches the shared tables.
 
 mod ask;
 mod books;
@@ -11,6 +11,7 @@ mod hear;
 mod queue;
 mod reload;
 mod reopen;
+mod status;
 
 use crate::control::ControlSocket;
 use crate::crew::{Crew, Worker};
@@ -69,6 +70,7 @@ pub(crate) struct Master {
     pid_file: PidFile,
     control: ControlSocket,
     daemon: bool,
+    started_ms: u64,
     plan: Plan,
     crews: Vec<Crew>,
     reloads: ReloadQueue,
@@ -90,6 +92,7 @@ impl Master {
             pid_file: opened.pid_file,
             control: opened.control,
             daemon: opened.daemon,
+            started_ms: clock::monotonic_ms(),
             plan,
             crews: vec![opened.first],
             reloads: ReloadQueue::default(),

@@ -16,6 +16,8 @@ impl Master {
                     log::info!(target: "notice", "asked to reload, reconfiguring");
                     self.reloads.want(Some(asker));
                 }
+                Request::Status => self.answer(asker, &Answer::Done(self.status())),
+                Request::Progress => self.answer(asker, &Answer::Done(self.progress())),
                 Request::Reopen => {
                     log::info!(target: "notice", "asked to reopen logs");
                     self.reopen_logs(Some(asker));

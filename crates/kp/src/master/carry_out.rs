@@ -144,6 +144,7 @@ impl Master {
 
     fn failed(&mut self, generation: u32, reason: &str) {
         log::error!(target: "emerg", "generation {generation} has failed: {reason}");
+        self.with(generation, |crew| crew.failed = true);
         self.listeners.unstage();
         self.give_directories_back();
         if self.plan.is_stopping() {

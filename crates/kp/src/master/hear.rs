@@ -1,6 +1,8 @@
 //! What reaches the master: words of its workers, deaths, signals. All of it goes into the plan.
 
 use super::Master;
+use super::status::{self, Load};
+use crate::crew::Worker;
 use crate::generation::{Stop, describe};
 use crate::report;
 use kp_config::model::StopSignal;
@@ -61,37 +63,49 @@ impl Master {
 
     fn bury(&mut self, pid: i32, ending: Ending) {
         let ended = describe(ending);
-        if !self.has_worker(pid) {
+        let Some((generation, worker)) = self.dismiss(pid) else {
             // As process 1 of a container the master inherits every orphan there.
             log::info!(target: "notice", "unknown process {pid} {ended}");
             return;
-        }
+        };
+        // Before the row is freed: it says what the worker was at.
+        let place = self.last_words(generation, &worker);
         match ending {
             Ending::Exited(2) => {
-                log::error!(target: "alert", "worker process {pid} {ended}: it cannot start, and is not started again");
+                log::error!(target: "alert", "worker process {pid} {ended} ({place}): it cannot start, and is not started again");
             }
             Ending::Exited(0) => log::info!(target: "notice", "worker process {pid} {ended}"),
             Ending::Exited(_) | Ending::Signaled { .. } => {
-                log::error!(target: "alert", "worker process {pid} {ended}");
+                log::error!(target: "alert", "worker process {pid} {ended} ({place})");
             }
         }
         let now = clock::monotonic_ms();
-        for crew in &mut self.crews {
-            let Some(index) = crew.workers.iter().position(|worker| worker.pid == pid) else {
-                continue;
-            };
-            let worker = crew.workers.swap_remove(index);
-            self.house.shm.reap(worker.row);
-            if matches!(ending, Ending::Signaled { .. }) {
-                self.books.suspect(now);
-            }
-            self.plan.ended(crew.number, worker.slot, ending, now);
+        self.house.shm.reap(worker.row);
+        if matches!(ending, Ending::Signaled { .. }) {
+            self.books.suspect(now);
         }
+        self.plan.ended(generation, worker.slot, ending, now);
     }
 
-    fn has_worker(&self, pid: i32) -> bool {
-        let mut workers = self.crews.iter().flat_map(|crew| &crew.workers);
-        workers.any(|worker| worker.pid == pid)
+    /// Takes a worker out of its generation; `None`: there is no such worker.
+    fn dismiss(&mut self, pid: i32) -> Option<(u32, Worker)> {
+        self.crews.iter_mut().find_map(|crew| {
+            let index = crew.workers.iter().position(|worker| worker.pid == pid)?;
+            Some((crew.number, crew.workers.swap_remove(index)))
+        })
+    }
+
+    /// Who a worker was, and what it held.
+    fn last_words(&self, generation: u32, worker: &Worker) -> String {
+        let who = format!("generation {generation}, slot {}", worker.slot);
+        let load = Load::of(&self.house.shm, worker.row);
+        match self.house.shm.scoreboard().process(worker.row) {
+            Some(process) => {
+                let state = status::state_name(process.state);
+                format!("{who}, {state}, {}", load.shown())
+            }
+            None => who,
+        }
     }
 
     /// Whether SIGTERM asks for a graceful stop (`stop_signal`). While one is under way it is meant to end it.
