@@ -73,6 +73,9 @@ pub struct LoadOptions {
 pub struct Loaded {
     /// The configuration; there is one exactly if no diagnostic is an error.
     pub config: Option<Config>,
+    /// `pid`, as far as the text could be read: where a running master is found, whatever else is wrong. `None` where no
+    /// text could be read at all.
+    pub pid: Option<PathBuf>,
     /// Findings, sorted by place.
     pub diagnostics: Vec<Diagnostic>,
     /// The regular expressions of a configuration that cannot be used: whether they are valid is found where they are
@@ -88,6 +91,7 @@ pub fn load(options: &LoadOptions) -> Loaded {
     let mut diagnostics = reading.diagnostics;
     let mut config = None;
     let mut regexes = Vec::new();
+    let mut pid = None;
     if !reading.sources.files.is_empty() {
         let error_log = options.error_log.clone();
         let environment = Environment {
@@ -104,6 +108,7 @@ pub fn load(options: &LoadOptions) -> Loaded {
         let resolved = resolve::resolve(&reading.directives, &environment);
         diagnostics.extend(resolved.diagnostics);
         config = resolved.config;
+        pid = Some(resolved.pid);
         regexes = resolved.regexes;
     }
     let failed = diagnostics
@@ -114,6 +119,7 @@ pub fn load(options: &LoadOptions) -> Loaded {
     }
     Loaded {
         config,
+        pid,
         regexes,
         diagnostics: in_order(diagnostics, &reading.sources),
         sources: reading.sources,
@@ -219,12 +225,32 @@ mod tests {
     }
 
     #[test]
+    fn the_pid_file_is_known_although_much_else_is_wrong() {
+        for (name, text) in [
+            (
+                "kp.conf",
+                "pid run/a.pid;\nbogus on;\nhttp { server { listen x",
+            ),
+            (
+                "kp.yaml",
+                "pid: run/a.pid\nbogus: on\nhttp: {server: {listen: x}}\n",
+            ),
+        ] {
+            let loaded = load_files(&[(name, text)]);
+            assert!(loaded.config.is_none());
+            assert_eq!(loaded.pid, Some("/prefix/run/a.pid".into()), "{name}");
+        }
+        let loaded = load_files(&[("kp.conf", "bogus on;\n")]);
+        assert_eq!(loaded.pid, Some(super::PID.into()));
+    }
+
+    #[test]
     fn without_a_file_there_is_one_error() {
         let loaded = load(&LoadOptions {
             path: "/nowhere/kp.conf".into(),
             ..LoadOptions::default()
         });
-        assert_eq!(loaded.diagnostics.len(), 1);
+        assert_eq!((loaded.diagnostics.len(), &loaded.pid), (1, &None));
         let shown = render(&loaded.diagnostics, &loaded.sources);
         assert_eq!(
             shown,

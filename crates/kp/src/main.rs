@@ -52,6 +52,7 @@ fn main() -> ExitCode {
             quiet,
         } => check::run(&options, dump, quiet),
         Command::Signal { options, order } => order::run(&options, order),
+        Command::Status(options) => order::status(&options),
         Command::Version => say(&version::short()),
         Command::Build => say(&version::build()),
         Command::Help => say(&version::help()),

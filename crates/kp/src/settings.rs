@@ -106,6 +106,20 @@ impl Place {
         }
     }
 
+    /// The pid file that the configuration names, as far as it can be read; and what is wrong with it, if it cannot be used.
+    /// For who wants to find a running master, whatever has become of its file meanwhile: no names are looked up.
+    pub(crate) fn pid_file(&self) -> (Option<PathBuf>, Option<Refused>) {
+        let loaded = kp_config::load(&LoadOptions {
+            resolve_names: false,
+            ..self.load.clone()
+        });
+        let refused = loaded.config.is_none().then_some(Refused {
+            diagnostics: loaded.diagnostics,
+            sources: loaded.sources,
+        });
+        (loaded.pid, refused)
+    }
+
     /// Where complaints go when the configuration names no log because it is wrong: `-e`, else the built-in file.
     pub(crate) fn early_log(&self) -> Option<&Path> {
         let path = self.load.error_log.as_deref().unwrap_or(ERROR_LOG.as_ref());

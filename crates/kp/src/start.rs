@@ -170,10 +170,9 @@ fn launch(place: Place, crew: Crew, mut listeners: Listeners, command_line: &str
         Err(error) => return refuse(&mut listeners, &report::failed("open()", pid, &error)),
     };
     let mut control = ControlSocket::default();
-    if crew.prepared.config.main.master_process
-        && let Err(complaint) = control.follow(pid, clock::monotonic_ms())
-    {
-        log::error!(target: "alert", "no control socket: {complaint}");
+    if crew.prepared.config.main.master_process {
+        // Before anybody is told that kp has started. If it fails that is tried again, and told, by the master.
+        let _ = control.follow(pid, clock::monotonic_ms());
     }
     if let Some(parent) = waiting_parent {
         // The parent may have been killed meanwhile; that changes nothing.

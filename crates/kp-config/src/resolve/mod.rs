@@ -46,6 +46,8 @@ pub(crate) struct Environment {
 pub(crate) struct Resolved {
     /// There exactly if no diagnostic is an error.
     pub(crate) config: Option<Config>,
+    /// `pid`.
+    pub(crate) pid: PathBuf,
     /// Findings.
     pub(crate) diagnostics: Vec<Diagnostic>,
     /// The regular expressions of a configuration that cannot be used.
@@ -61,15 +63,18 @@ pub(crate) fn resolve(tree: &[Directive], environment: &Environment) -> Resolved
     let failed = diagnostics
         .iter()
         .any(|diagnostic| diagnostic.severity == Severity::Error);
+    let pid = config.main.pid.clone();
     if failed {
         return Resolved {
             config: None,
+            pid,
             diagnostics,
             regexes: std::mem::take(&mut config.http.regexes),
         };
     }
     Resolved {
         config: Some(config),
+        pid,
         diagnostics,
         regexes: Vec::new(),
     }

@@ -91,6 +91,14 @@ impl ControlSocket {
         Ok(())
     }
 
+    /// Whether it can still be found beside this pid file.
+    pub(crate) fn is_beside(&self, pid_file: &Path) -> bool {
+        let path = path_of(pid_file);
+        self.bound
+            .as_ref()
+            .is_some_and(|bound| bound.path == path && bound.is_there())
+    }
+
     /// What to poll.
     pub(crate) fn sources(&self) -> impl Iterator<Item = (BorrowedFd<'_>, Interest)> {
         let room = self.askers.len() < ASKERS_MAX && self.paused_until_ms.is_none();
@@ -228,9 +236,13 @@ impl Bound {
         Ok(listener)
     }
 
-    fn remove(&self) {
+    fn is_there(&self) -> bool {
         let found = fs::symlink_metadata(&self.path).map(|found| (found.dev(), found.ino()));
-        if found.is_ok_and(|found| found == self.inode) {
+        found.is_ok_and(|found| found == self.inode)
+    }
+
+    fn remove(&self) {
+        if self.is_there() {
             let _ = fs::remove_file(&self.path);
         }
     }

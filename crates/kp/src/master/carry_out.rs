@@ -133,9 +133,10 @@ impl Master {
                 log::error!(target: "alert", "the error log cannot be changed ({})", report::numbered(&error));
             }
             let wanted = config.main.pid.clone();
-            if self.pid_file.path() != wanted {
+            if !self.pid_file.is_at(&wanted) {
                 self.move_pid_file(&wanted);
             }
+            self.keep_control_socket();
         }
         log::info!(target: "notice", "generation {generation} is serving, {workers} worker processes ready");
         self.notifier.serving(generation, workers);
@@ -177,16 +178,20 @@ impl Master {
 
     fn move_pid_file(&mut self, wanted: &Path) {
         match PidFile::create(wanted) {
-            Ok(new) => {
-                let old = std::mem::replace(&mut self.pid_file, new);
-                old.remove();
-                if let Err(complaint) = self.control.follow(wanted, clock::monotonic_ms()) {
-                    log::error!(target: "alert", "the control socket stays where it was: {complaint}");
-                }
-            }
+            Ok(new) => std::mem::replace(&mut self.pid_file, new).remove(),
             Err(error) => {
                 log::error!(target: "emerg", "{}", report::failed("open()", wanted, &error));
             }
+        }
+    }
+
+    /// The control socket is where the pid file is, even if somebody has removed it.
+    fn keep_control_socket(&mut self) {
+        let pid_file = self.pid_file.path();
+        if !self.control.is_beside(pid_file)
+            && let Err(complaint) = self.control.follow(pid_file, clock::monotonic_ms())
+        {
+            log::error!(target: "alert", "there is no control socket, so that only signals can be sent: {complaint}");
         }
     }
 }

@@ -5,8 +5,11 @@ use super::queue::{self, Failure};
 use super::{Master, worker_count};
 use crate::crew::Crew;
 use crate::logs;
+use crate::pidfile;
 use crate::settings::Checked;
+use kp_config::Diagnostic;
 use kp_sys::clock;
+use std::path::Path;
 
 impl Master {
     /// Tries a new configuration; what is wrong is logged and told to those who asked, and nothing changes.
@@ -37,7 +40,9 @@ impl Master {
             findings,
         } = checked;
         let slots = worker_count(&prepared.config.main);
-        let staged = logs::make_temporary(&prepared.config.temp_paths, identity.as_ref())
+        let staged = self
+            .try_pid_file(&prepared.config.main.pid)
+            .and_then(|()| logs::make_temporary(&prepared.config.temp_paths, identity.as_ref()))
             .and_then(|()| logs::open(&prepared.config))
             .and_then(|files| {
                 let listeners = &prepared.config.http.listeners;
@@ -59,6 +64,19 @@ impl Master {
             files,
             slots,
         ))
+    }
+
+    /// Whether the pid file can be where it is wanted; it is moved when the new generation serves.
+    fn try_pid_file(&self, wanted: &Path) -> Result<(), Vec<Diagnostic>> {
+        if self.pid_file.is_at(wanted) {
+            return Ok(());
+        }
+        if let Some(pid) = pidfile::living_master(wanted) {
+            let shown = wanted.display();
+            let text = format!("another kp is running (pid {pid}), as \"{shown}\" says");
+            return Err(vec![Diagnostic::system(text)]);
+        }
+        pidfile::probe(wanted).map_err(|complaint| vec![complaint])
     }
 
     /// A reload has come to a good end: everybody who asked for it is told.
