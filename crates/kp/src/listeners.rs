@@ -187,6 +187,17 @@ impl Listeners {
         Ok(())
     }
 
+    /// Every address that is served, as text.
+    pub(crate) fn addresses(&self) -> Vec<String> {
+        let served = self
+            .held
+            .iter()
+            .filter(|held| held.listening > 0 && held.refusing_until_ms.is_none());
+        served
+            .map(|held| Shown(&held.address).to_string())
+            .collect()
+    }
+
     /// Closes everything: nothing new is taken.
     pub(crate) fn close(&mut self) {
         for mut held in self.held.drain(..) {
