@@ -42,6 +42,11 @@ pub struct Setup {
     bare: bool,
     single: bool,
     own_user: bool,
+    under: Vec<String>,
+    nested: bool,
+    environment: Vec<(String, String)>,
+    stdin: Option<Stdio>,
+    streams: Option<(Stdio, Stdio)>,
 }
 
 impl Setup {
@@ -59,6 +64,11 @@ impl Setup {
             bare: false,
             single: false,
             own_user: false,
+            under: Vec::new(),
+            nested: false,
+            environment: Vec::new(),
+            stdin: None,
+            streams: None,
         }
     }
 
@@ -144,6 +154,36 @@ impl Setup {
         self
     }
 
+    /// Puts a program in front of kp's command line, which becomes kp in the end (`setpriv`, `sh -c 'exec "$@"'`).
+    pub fn under(mut self, program: &[&str]) -> Self {
+        self.under = program.iter().map(|word| (*word).to_owned()).collect();
+        self
+    }
+
+    /// The same with a program that starts kp as its one child and waits for it (`unshare --fork`).
+    pub fn below(mut self, program: &[&str]) -> Self {
+        self.nested = true;
+        self.under(program)
+    }
+
+    /// Starts kp with a variable in its environment.
+    pub fn environment(mut self, name: &str, value: &str) -> Self {
+        self.environment.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// Starts kp with this standard input instead of none.
+    pub fn stdin(mut self, stdin: impl Into<Stdio>) -> Self {
+        self.stdin = Some(stdin.into());
+        self
+    }
+
+    /// Starts kp with these streams instead of files of its directory as standard output and error.
+    pub fn streams(mut self, stdout: impl Into<Stdio>, stderr: impl Into<Stdio>) -> Self {
+        self.streams = Some((stdout.into(), stderr.into()));
+        self
+    }
+
     /// Expects error log lines at `alert` or above that hold this text.
     pub fn allow(mut self, text: &str) -> Self {
         self.allowed.push(text.to_owned());
@@ -164,7 +204,7 @@ impl Setup {
     pub fn check_start(self) -> Checked {
         let files = Files::write(&self);
         let output = files
-            .command()
+            .command_under(&self.under)
             .args(&self.arguments)
             .output()
             .expect("running kp");
@@ -272,7 +312,18 @@ impl Files {
     }
 
     fn command(&self) -> Command {
-        let mut command = Command::new(binary());
+        self.command_under(&[])
+    }
+
+    fn command_under(&self, words: &[String]) -> Command {
+        let mut command = match words.split_first() {
+            Some((program, arguments)) => {
+                let mut command = Command::new(program);
+                command.args(arguments).arg(binary());
+                command
+            }
+            None => Command::new(binary()),
+        };
         command
             .arg("-p")
             .arg(format!("{}/", self.directory.path().display()))
@@ -333,6 +384,8 @@ impl Checked {
 pub struct Kp {
     files: Files,
     child: Child,
+    /// The master is the child of `child`.
+    nested: bool,
     allowed: Vec<String>,
     exited: Option<ExitStatus>,
 }
@@ -350,14 +403,25 @@ impl Kp {
 
     fn launch(setup: Setup) -> Self {
         let files = Files::write(&setup);
-        let stderr = fs::File::create(files.path("stderr")).expect("a file for standard error");
-        let stdout = fs::File::create(files.path("stdout")).expect("a file for standard output");
-        let mut command = files.command();
+        let (stdout, stderr) = setup.streams.unwrap_or_else(|| {
+            let stderr = fs::File::create(files.path("stderr")).expect("a file for standard error");
+            let stdout =
+                fs::File::create(files.path("stdout")).expect("a file for standard output");
+            (stdout.into(), stderr.into())
+        });
+        let mut command = files.command_under(&setup.under);
         command.args(&setup.arguments).stdout(stdout).stderr(stderr);
+        command.envs(setup.environment);
+        if let Some(stdin) = setup.stdin {
+            command.stdin(stdin);
+        }
         let child = command.spawn().expect("starting kp");
+        // With the command its copies of the streams go, so that a reader sees their end when kp has ended.
+        drop(command);
         let mut kp = Self {
             files,
             child,
+            nested: setup.nested,
             allowed: setup.allowed,
             exited: None,
         };
@@ -442,7 +506,12 @@ impl Kp {
 
     /// The master.
     pub fn master_pid(&self) -> u32 {
-        self.child.id()
+        if self.nested {
+            let children = process::children(self.child.id());
+            children.first().copied().unwrap_or(self.child.id())
+        } else {
+            self.child.id()
+        }
     }
 
     /// The workers that are not shutting down.
@@ -451,7 +520,7 @@ impl Kp {
             let title = process::title(*pid);
             title.contains("worker process") && !title.contains("shutting down")
         };
-        process::children(self.child.id())
+        process::children(self.master_pid())
             .into_iter()
             .filter(serving)
             .collect()
@@ -464,9 +533,47 @@ impl Kp {
         });
     }
 
+    /// The workers that finish what they have begun.
+    pub fn draining_pids(&self) -> Vec<u32> {
+        let mut pids = self.all_pids();
+        pids.retain(|pid| process::title(*pid).contains("shutting down"));
+        pids
+    }
+
+    /// Waits until every worker of an older generation is gone.
+    pub fn wait_drained(&self, limit: Duration) {
+        wait::until(limit, "the older generations to leave", || {
+            self.all_pids().len() == self.worker_pids().len()
+        });
+    }
+
+    /// Kills the master without a word, and starts another one on the same files at once.
+    pub fn kill_and_start_again(&mut self) {
+        self.signal(Signal::SIGKILL);
+        self.exited = None;
+        self.child.wait().expect("waiting for kp");
+        let open = |name| {
+            let log = fs::File::options().append(true).open(self.path(name));
+            log.expect("a file for standard output or error")
+        };
+        let mut command = self.files.command();
+        command.stdout(open("stdout")).stderr(open("stderr"));
+        self.child = command.spawn().expect("starting kp");
+        let pid = self.child.id();
+        wait::until(SOON, "the pid file of the next master", || {
+            if let Some(status) = self.child.try_wait().expect("waiting for kp") {
+                panic!(
+                    "kp ended with {status} at its next start: {}",
+                    self.text("stderr")
+                );
+            }
+            self.text("kp.pid") == format!("{pid}\n")
+        });
+    }
+
     /// All children of the master.
     pub fn all_pids(&self) -> Vec<u32> {
-        process::children(self.child.id())
+        process::children(self.master_pid())
     }
 
     /// The one worker; fails the test when there are more or fewer.
@@ -478,7 +585,7 @@ impl Kp {
 
     /// Sends a signal to the master.
     pub fn signal(&self, signal: Signal) {
-        assert!(process::signal(self.child.id(), signal), "kp is gone");
+        assert!(process::signal(self.master_pid(), signal), "kp is gone");
     }
 
     /// Runs kp's command line on the same directory and configuration.
@@ -538,7 +645,7 @@ impl Kp {
             if self.exited.is_some() {
                 return;
             }
-            process::signal(self.child.id(), signal);
+            process::signal(self.master_pid(), signal);
             let child = &mut self.child;
             let exited = &mut self.exited;
             wait::happens(Duration::from_secs(3), || {

@@ -16,6 +16,7 @@
 
 pub mod client;
 pub mod kp;
+pub mod load;
 pub mod message;
 pub mod origin;
 pub mod port;
@@ -27,6 +28,7 @@ pub mod wait;
 
 pub use client::{Client, Writing};
 pub use kp::{Checked, Kp, Setup};
+pub use load::{Kind, Load, LoadOrigin, Mix};
 pub use message::{End, Request, Response};
 pub use origin::{Conversation, Origin};
 pub use port::Port;

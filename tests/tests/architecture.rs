@@ -43,7 +43,7 @@ const ARROWS: [(&str, &[&str]); 9] = [
 ];
 
 /// Outside crates that only one crate of the house may use.
-const OWNED: [(&str, &str); 9] = [
+const OWNED: [(&str, &str); 10] = [
     ("libc", "kp-sys"),
     ("nix", "kp-sys"),
     ("signal-hook", "kp-sys"),
@@ -53,6 +53,7 @@ const OWNED: [(&str, &str); 9] = [
     ("regex-automata", "kp-proxy"),
     ("mio", "kp-worker"),
     ("env_logger", "kp"),
+    ("sd-notify", "kp"),
 ];
 
 /// Small outside crates without I/O, state or policy, which any crate may use.

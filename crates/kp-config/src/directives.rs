@@ -231,6 +231,7 @@ table! {
     "worker_rlimit_nofile" "number", M, (1), ONCE, none, {}, [main number worker_rlimit_nofile], "The limit of open files of a worker.";
     "worker_cpu_affinity" "mask ... | auto [mask]", M, (1+), ONCE, none, {}, [main cpu_affinity worker_cpu_affinity], "Which CPUs each worker may run on; the last mask holds for all further workers.";
     "worker_shutdown_timeout" "time", M, (1), ONCE, none, {}, [main time worker_shutdown_timeout], "How long a worker that stops gracefully waits for its connections before it closes them.";
+    "stop_signal" "fast | graceful", M, (1), ONCE, "fast", {}, [main stop_signal stop_signal], "What SIGTERM means to the master (kp's own): with `graceful` it finishes what it has, as QUIT, and a second SIGTERM ends that; for container runtimes and supervisors that know one signal. SIGINT and `kp -s stop` are fast in any case.";
     "error_log" "file | stderr [level]", M, (1 to 2), MANY, "error.log error", {}, [main error_log error_log], "Where messages go and the least severe level that is written: debug, info, notice, warn, error, crit, alert or emerg.";
     "events" "{ ... }", M, (0), ONCE, none, {of E}, [block], "Settings of connection processing.";
     "http" "{ ... }", M, (0), ONCE, none, {of H}, [block], "The HTTP proxy.";
@@ -316,7 +317,7 @@ table! {
     "client_body_timeout" "time", HSL, (1), ONCE, "60s", {}, [level time client_body_timeout], "The longest pause between two reads of a request body.";
     "client_max_body_size" "size", HSL, (1), ONCE, "1m", {}, [level size client_max_body_size], "The longest request body; more is 413, 0 is no limit.";
     "client_body_buffer_size" "size", HSL, (1), ONCE, "16k", {}, [level positive_size client_body_buffer_size], "The memory for a request body that is taken whole.";
-    "client_body_temp_path" "path [level1 [level2 [level3]]]", HSL, (1 to 4), ONCE, "client_body_temp", {}, [level temp_path client_body_temp_path], "Where request bodies that do not fit the memory are kept; the levels have no effect.";
+    "client_body_temp_path" "path [level1 [level2 [level3]]]", HSL, (1 to 4), ONCE, "client_body_temp", {}, [level temp_path client_body_temp_path], "Where request bodies that do not fit the memory are kept; the levels have no effect. Without `-p` the default is in `/var/lib/kp`.";
     "client_body_in_file_only" "on | clean | off", HSL, (1), ONCE, "off", {}, [level body_in_file client_body_in_file_only], "Whether every request body is written to a file, which stays (`on`) or is removed (`clean`).";
     "client_body_in_single_buffer" "on | off", HSL, (1), ONCE, "off", {}, [ignored flag], "Accepted, no effect: a body in memory is always in one piece.";
     "send_timeout" "time", HSL, (1), ONCE, "60s", {}, [level time send_timeout], "The longest pause between two writes to a client.";
@@ -361,7 +362,7 @@ table! {
     "proxy_busy_buffers_size" "size", HSL, (1), ONCE, "8k", {}, [level size busy_buffers_size], "How much of that may be on its way to the client.";
     "proxy_max_temp_file_size" "size", HSL, (1), ONCE, "0", {}, [level size max_temp_file_size], "How much of an answer may be kept in a file for a slow client; 0 is nothing (nginx's default is 1024m).";
     "proxy_temp_file_write_size" "size", HSL, (1), ONCE, "8k", {}, [level size temp_file_write_size], "How much is written to that file at a time.";
-    "proxy_temp_path" "path [level1 [level2 [level3]]]", HSL, (1 to 4), ONCE, "proxy_temp", {}, [level temp_path proxy_temp_path], "Where these files are; the levels have no effect.";
+    "proxy_temp_path" "path [level1 [level2 [level3]]]", HSL, (1 to 4), ONCE, "proxy_temp", {}, [level temp_path proxy_temp_path], "Where these files are; the levels have no effect. Without `-p` the default is in `/var/lib/kp`.";
     "proxy_request_buffering" "on | off | auto", HSL, (1), ONCE, "auto", {}, [level request_buffering request_buffering], "Whether a request body is taken whole before a server is chosen; `auto` (kp's own): when its Content-Length fits `client_body_buffer_size` or the configuration reads `$request_body`. With `off`, `$request_body` has only a body that came together with its head.";
     "proxy_ignore_client_abort" "on | off", HSL, (1), ONCE, "off", {}, [level flag ignore_client_abort], "Whether a request goes on when its client went away.";
     "proxy_intercept_errors" "on | off", HSL, (1), ONCE, "off", {}, [level flag intercept_errors], "Whether answers of 300 and above go through `error_page`.";

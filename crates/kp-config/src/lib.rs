@@ -43,6 +43,9 @@ pub const ERROR_LOG: &str = "/var/log/kp/error.log";
 /// The access log, where `access_log` is not given.
 pub const ACCESS_LOG: &str = "/var/log/kp/access.log";
 
+/// Where temporary files are, where neither a `..._temp_path` nor `-p` is given.
+pub const STATE: &str = "/var/lib/kp";
+
 /// What to load.
 #[derive(Debug, Clone, Default)]
 pub struct LoadOptions {
@@ -51,6 +54,8 @@ pub struct LoadOptions {
     pub path: PathBuf,
     /// The prefix (`-p`): what relative log, pid and temporary paths and `root` are relative to.
     pub prefix: PathBuf,
+    /// Where temporary files are if the configuration does not say; `None`: in the prefix.
+    pub state: Option<PathBuf>,
     /// Directives in front of the file's (`-g`), in nginx's syntax.
     pub globals: Option<String>,
     /// The error log until the configuration says otherwise (`-e`); `stderr` is the standard error.
@@ -69,6 +74,9 @@ pub struct LoadOptions {
 pub struct Loaded {
     /// The configuration; there is one exactly if no diagnostic is an error.
     pub config: Option<Config>,
+    /// `pid`, as far as the text could be read: where a running master is found, whatever else is wrong. `None` where no
+    /// text could be read at all.
+    pub pid: Option<PathBuf>,
     /// Findings, sorted by place.
     pub diagnostics: Vec<Diagnostic>,
     /// The regular expressions of a configuration that cannot be used: whether they are valid is found where they are
@@ -84,6 +92,7 @@ pub fn load(options: &LoadOptions) -> Loaded {
     let mut diagnostics = reading.diagnostics;
     let mut config = None;
     let mut regexes = Vec::new();
+    let mut pid = None;
     if !reading.sources.files.is_empty() {
         let error_log = options.error_log.clone();
         let file = options.prefix.join(&options.path);
@@ -91,6 +100,7 @@ pub fn load(options: &LoadOptions) -> Loaded {
         let environment = Environment {
             directory: file.parent().map(PathBuf::from).unwrap_or_default(),
             prefix: std::path::absolute(&options.prefix).unwrap_or_else(|_| options.prefix.clone()),
+            state: options.state.clone().unwrap_or_default(),
             pid: PID.into(),
             error_log: error_log.unwrap_or_else(|| ERROR_LOG.into()),
             access_log: ACCESS_LOG.into(),
@@ -102,6 +112,7 @@ pub fn load(options: &LoadOptions) -> Loaded {
         let resolved = resolve::resolve(&reading.directives, &environment);
         diagnostics.extend(resolved.diagnostics);
         config = resolved.config;
+        pid = Some(resolved.pid);
         regexes = resolved.regexes;
     }
     let failed = diagnostics
@@ -112,6 +123,7 @@ pub fn load(options: &LoadOptions) -> Loaded {
     }
     Loaded {
         config,
+        pid,
         regexes,
         diagnostics: in_order(diagnostics, &reading.sources),
         sources: reading.sources,
@@ -217,12 +229,32 @@ mod tests {
     }
 
     #[test]
+    fn the_pid_file_is_known_although_much_else_is_wrong() {
+        for (name, text) in [
+            (
+                "kp.conf",
+                "pid run/a.pid;\nbogus on;\nhttp { server { listen x",
+            ),
+            (
+                "kp.yaml",
+                "pid: run/a.pid\nbogus: on\nhttp: {server: {listen: x}}\n",
+            ),
+        ] {
+            let loaded = load_files(&[(name, text)]);
+            assert!(loaded.config.is_none());
+            assert_eq!(loaded.pid, Some("/prefix/run/a.pid".into()), "{name}");
+        }
+        let loaded = load_files(&[("kp.conf", "bogus on;\n")]);
+        assert_eq!(loaded.pid, Some(super::PID.into()));
+    }
+
+    #[test]
     fn without_a_file_there_is_one_error() {
         let loaded = load(&LoadOptions {
             path: "/nowhere/kp.conf".into(),
             ..LoadOptions::default()
         });
-        assert_eq!(loaded.diagnostics.len(), 1);
+        assert_eq!((loaded.diagnostics.len(), &loaded.pid), (1, &None));
         let shown = render(&loaded.diagnostics, &loaded.sources);
         assert_eq!(
             shown,

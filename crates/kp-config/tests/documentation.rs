@@ -1,4 +1,5 @@
-//! `docs/configuration.md` is written from the directive table: `UPDATE=1 cargo test -p kp-config --test documentation`.
+//! `docs/configuration.md` and the manual page kp.yaml(5) are written from the directive table:
+//! `UPDATE=1 cargo test -p kp-config --test documentation`.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -55,10 +56,39 @@ const SECTIONS: [(&str, &str); 9] = [
 
 #[test]
 fn the_page_is_current() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/configuration.md");
-    let page = page();
+    assert_current("docs/configuration.md", &page());
+}
+
+#[test]
+fn the_manual_page_is_current() {
+    assert_current("docs/man/kp.yaml.5", &manual());
+}
+
+/// What is a command to the formatter, or could be taken for one, is only what this test meant as one.
+#[test]
+fn the_manual_page_is_clean() {
+    for line in manual().lines() {
+        assert!(line.is_ascii(), "{line}");
+        assert!(!line.is_empty() && !line.starts_with('\''), "{line:?}");
+        if line.starts_with('.') {
+            let name = line.split(' ').next().unwrap();
+            let known = [
+                ".TH", ".SH", ".SS", ".PP", ".TP", ".br", ".nf", ".fi", ".RS", ".RE", ".BR",
+            ];
+            assert!(
+                known.contains(&name) || line.starts_with(".\\\" "),
+                "{line}"
+            );
+        }
+    }
+}
+
+fn assert_current(name: &str, page: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../..")
+        .join(name);
     if std::env::var_os("UPDATE").is_some() {
-        std::fs::write(&path, &page).unwrap();
+        std::fs::write(&path, page).unwrap();
     }
     let found = std::fs::read_to_string(&path).unwrap_or_default();
     let same = found
@@ -68,7 +98,7 @@ fn the_page_is_current() {
         .count();
     assert!(
         found == page,
-        "docs/configuration.md is not what the table says from line {}; run this test with UPDATE=1",
+        "{name} is not what the table says from line {}; run this test with UPDATE=1",
         same + 1
     );
 }
@@ -172,6 +202,119 @@ A variable is written `$name` or `${name}`; `$1` to `$9` are the groups of the l
     page
 }
 
+const MANUAL: &str = r#".\" Written from the table of directives by a test of crates/kp-config.
+.TH KP.YAML 5 "" "kp" "File formats"
+.SH NAME
+kp.yaml, kp.conf \- configuration of the edge proxy kp
+.SH DESCRIPTION
+.BR kp (8)
+reads
+.BR /etc/kp/kp.yaml ,
+or, if there is none,
+.BR /etc/kp/kp.conf .
+Both say the same with the same names: a file that ends in .yaml or .yml is in YAML, any other in nginx's syntax.
+.PP
+In YAML a key is a directive, its value is the arguments of the directive in nginx's order, and a mapping is its block:
+.PP
+.RS
+.nf
+http:
+  upstream:
+    api:
+      server: [10.0.0.1:8080 weight=2, 10.0.0.2:8080 backup]
+  server:
+    \- listen: 80
+      server_name: example.com
+      location:
+        /: { proxy_pass: http://api, proxy_read_timeout: 30s }
+.fi
+.RE
+.PP
+The same in nginx's syntax:
+.PP
+.RS
+.nf
+http {
+    upstream api {
+        server 10.0.0.1:8080 weight=2;
+        server 10.0.0.2:8080 backup;
+    }
+    server {
+        listen 80;
+        server_name example.com;
+        location / { proxy_pass http://api; proxy_read_timeout 30s; }
+    }
+}
+.fi
+.RE
+.PP
+A size is a number of bytes, or a number with k, m or g.
+A time is a number of seconds, or numbers with ms, s, m, h, d, w, M (30 days) or y from the largest to the smallest: 1m30s.
+A relative path starts at the prefix (\-p); that of \fBinclude\fR at the directory of the main configuration file.
+.PP
+A setting of http holds in its servers, theirs in their locations, and theirs in nested locations and \fBif\fR blocks, until
+a level has its own. A list (\fBproxy_set_header\fR, \fBadd_header\fR, \fBerror_page\fR, \fBaccess_log\fR) is one setting: a
+level with its own list takes nothing from the level above.
+.PP
+\fBkp \-t\fR reads the configuration and shows every mistake with its place and advice.
+"#;
+
+/// The manual page kp.yaml(5).
+fn manual() -> String {
+    let mut manual = MANUAL.to_owned();
+    for (index, (title, place)) in SECTIONS.iter().enumerate() {
+        let title = title.to_uppercase();
+        writeln!(manual, ".SH \"{title}\"\n{}", roff(place)).unwrap();
+        for entry in directives::all().filter(|entry| section(entry) == index) {
+            let space = if entry.syntax.is_empty() { "" } else { " " };
+            let (name, syntax, doc) = (roff(entry.name), roff(entry.syntax), roff(entry.doc));
+            let facts = roff(&facts(entry));
+            write!(
+                manual,
+                ".TP\n\\fB{name}\\fR{space}{syntax}\n{doc}\n.br\n{facts}.\n"
+            )
+            .unwrap();
+        }
+    }
+    manual.push_str(".SH VARIABLES\n");
+    let names: Vec<String> = Builtin::ALL
+        .iter()
+        .map(|(name, _)| roff(&format!("${name}")))
+        .collect();
+    writeln!(manual, "{}.", names.join(",\n")).unwrap();
+    manual.push_str(
+        ".PP
+Also $1 to $9 (the groups of the last regular expression that matched), $arg_NAME, $cookie_NAME, $http_NAME,
+$sent_http_NAME, $sent_trailer_NAME, $upstream_http_NAME, $upstream_trailer_NAME and $upstream_cookie_NAME.
+.SH SEE ALSO
+.BR kp (8)
+",
+    );
+    manual
+}
+
+/// Text for the formatter: nothing in it is a command, hyphens are those that can be copied, `code` is bold.
+fn roff(text: &str) -> String {
+    let mut out = String::new();
+    if text.starts_with(['.', '\'']) {
+        out.push_str("\\&");
+    }
+    let mut code = false;
+    for character in text.chars() {
+        match character {
+            '\\' => out.push_str("\\e"),
+            '-' => out.push_str("\\-"),
+            '`' => {
+                code = !code;
+                out.push_str(if code { "\\fB" } else { "\\fR" });
+            }
+            '…' => out.push_str("..."),
+            other => out.push(other),
+        }
+    }
+    out
+}
+
 /// The number of the section a row belongs to.
 fn section(entry: &Entry) -> usize {
     let may = |context| entry.contexts.contains(context);
@@ -199,8 +342,16 @@ fn section(entry: &Entry) -> usize {
 }
 
 fn row(entry: &Entry) -> String {
-    let contexts: Vec<&str> = entry.contexts.names().collect();
     let space = if entry.syntax.is_empty() { "" } else { " " };
+    let facts = facts(entry);
+    let Entry {
+        name, syntax, doc, ..
+    } = entry;
+    format!("### {name}\n\n`{name}{space}{syntax}`\\\n{facts}\n\n{doc}\n")
+}
+
+fn facts(entry: &Entry) -> String {
+    let contexts: Vec<&str> = entry.contexts.names().collect();
     let mut facts = format!("in {}", contexts.join(", "));
     if let Some(default) = entry.default {
         write!(facts, "; default `{default}`").unwrap();
@@ -208,8 +359,5 @@ fn row(entry: &Entry) -> String {
     if entry.repeatable {
         facts.push_str("; may be repeated");
     }
-    let Entry {
-        name, syntax, doc, ..
-    } = entry;
-    format!("### {name}\n\n`{name}{space}{syntax}`\\\n{facts}\n\n{doc}\n")
+    facts
 }

@@ -3,12 +3,15 @@
 //! The master claims and frees rows; the process itself only moves its own state on. Rows of dead processes are taken
 //! again, lowest first, so that sums over rows stay short.
 
+use kp_sys::clock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::Release};
 
 const STATE: usize = 0;
 const PID: usize = 1;
 const GENERATION: usize = 2;
 const SLOT: usize = 3;
+const BORN: usize = 4;
+const CHANGED: usize = 5;
 /// A cache line.
 const WIDTH: usize = 8;
 /// Before the rows: how many of them were ever taken, so that nobody walks (and thereby allocates) the others.
@@ -63,6 +66,10 @@ pub struct Process {
     pub generation: u32,
     /// Its worker slot.
     pub slot: u32,
+    /// When it was forked, by the monotonic clock.
+    pub born_ms: u64,
+    /// When it came into its state.
+    pub since_ms: u64,
 }
 
 /// The table of processes.
@@ -95,6 +102,9 @@ impl Scoreboard {
                 row[PID].store(0, Relaxed);
                 row[GENERATION].store(generation.into(), Relaxed);
                 row[SLOT].store(slot.into(), Relaxed);
+                let now_ms = clock::monotonic_ms();
+                row[BORN].store(now_ms, Relaxed);
+                row[CHANGED].store(now_ms, Relaxed);
                 self.used.fetch_max(index as u64 + 1, Relaxed);
                 return Row(index as u32);
             }
@@ -112,6 +122,7 @@ impl Scoreboard {
     /// Records how far the process has come.
     pub fn set_state(&self, row: Row, state: State) {
         if let Some(cells) = self.row(row) {
+            cells[CHANGED].store(clock::monotonic_ms(), Relaxed);
             cells[STATE].store(state as u64, Release);
         }
     }
@@ -125,6 +136,8 @@ impl Scoreboard {
             pid: cells[PID].load(Relaxed) as u32,
             generation: cells[GENERATION].load(Relaxed) as u32,
             slot: cells[SLOT].load(Relaxed) as u32,
+            born_ms: cells[BORN].load(Relaxed),
+            since_ms: cells[CHANGED].load(Relaxed),
         })
     }
 
@@ -199,8 +212,13 @@ mod tests {
         let board = Shm::private().unwrap().scoreboard();
         let row = board.claim(1, 0);
         board.set_pid(row, 42);
+        let born = board.process(row).unwrap();
+        assert!(born.born_ms > 0 && born.since_ms == born.born_ms);
         for state in [State::Ready, State::Draining, State::Gone] {
+            let before_ms = clock::monotonic_ms();
             board.set_state(row, state);
+            let process = board.process(row).unwrap();
+            assert!(process.since_ms >= before_ms && process.born_ms == born.born_ms);
             assert_eq!(
                 board
                     .process(row)

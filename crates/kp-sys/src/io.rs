@@ -49,6 +49,13 @@ pub fn write(file: &impl AsFd, bytes: &[u8]) -> io::Result<usize> {
     nix::unistd::write(file, bytes).map_err(crate::from_errno)
 }
 
+/// A file without a name that lives in memory, and is gone with its last descriptor.
+pub fn memory_file() -> io::Result<std::fs::File> {
+    use nix::sys::memfd::{MFdFlags, memfd_create};
+    let file = memfd_create(c"kp", MFdFlags::MFD_CLOEXEC).map_err(crate::from_errno)?;
+    Ok(file.into())
+}
+
 /// The kernel's limit of stretches in one call (`UIO_MAXIOV`).
 pub const IOV_MAX: usize = 1024;
 

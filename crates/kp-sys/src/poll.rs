@@ -7,12 +7,38 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
+/// What is awaited of a descriptor. Its end is reported whatever is awaited.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Interest {
+    /// That it can be read.
+    Read,
+    /// That it can be written.
+    Write,
+    /// Nothing but its end: both directions are closed, or it is broken.
+    End,
+}
+
 /// Waits until one of `sources` can be read (or has ended), or the time is over; `None` waits for ever. Returns one flag
 /// per source; all false after the time or an interrupting signal.
 pub fn readable(sources: &[BorrowedFd<'_>], timeout: Option<Duration>) -> io::Result<Vec<bool>> {
+    wait(sources.iter().map(|fd| (*fd, Interest::Read)), timeout)
+}
+
+/// [`readable`] for sources that are awaited in different ways.
+pub fn wait<'a>(
+    sources: impl IntoIterator<Item = (BorrowedFd<'a>, Interest)>,
+    timeout: Option<Duration>,
+) -> io::Result<Vec<bool>> {
     let mut set: Vec<PollFd<'_>> = sources
-        .iter()
-        .map(|fd| PollFd::new(*fd, PollFlags::POLLIN))
+        .into_iter()
+        .map(|(fd, interest)| {
+            let flags = match interest {
+                Interest::Read => PollFlags::POLLIN,
+                Interest::Write => PollFlags::POLLOUT,
+                Interest::End => PollFlags::empty(),
+            };
+            PollFd::new(fd, flags)
+        })
         .collect();
     let timeout = match timeout {
         // Rounded up, so that a deadline is over when the wait is.
@@ -23,7 +49,7 @@ pub fn readable(sources: &[BorrowedFd<'_>], timeout: Option<Duration>) -> io::Re
     };
     match poll(&mut set, timeout) {
         Ok(_) => {}
-        Err(Errno::EINTR) => return Ok(vec![false; sources.len()]),
+        Err(Errno::EINTR) => return Ok(vec![false; set.len()]),
         Err(errno) => return Err(from_errno(errno)),
     }
     Ok(set
@@ -53,5 +79,19 @@ mod tests {
             readable(&[idle.as_fd()], Some(Duration::from_millis(1))).unwrap(),
             [false]
         );
+    }
+
+    #[test]
+    fn half_a_close_is_not_the_end() {
+        let now = Some(Duration::ZERO);
+        let (near, far) = UnixStream::pair().unwrap();
+        let end = || wait([(far.as_fd(), Interest::End)], now).unwrap();
+        assert_eq!(wait([(far.as_fd(), Interest::Write)], now).unwrap(), [true]);
+        assert_eq!(end(), [false]);
+        near.shutdown(std::net::Shutdown::Write).unwrap();
+        assert_eq!(end(), [false]);
+        assert_eq!(readable(&[far.as_fd()], now).unwrap(), [true]);
+        drop(near);
+        assert_eq!(end(), [true]);
     }
 }

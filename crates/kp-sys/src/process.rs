@@ -154,6 +154,14 @@ fn close_range(first: u32, last: u32) -> io::Result<()> {
     }
 }
 
+/// Takes a variable out of the environment. Does nothing once this process has a second thread, which could be reading it.
+pub fn forget_variable(name: &str) {
+    if thread_count().is_ok_and(|count| count == 1) {
+        // SAFETY: this process has one thread, and it is here.
+        unsafe { std::env::remove_var(name) };
+    }
+}
+
 /// Opens /dev/null at those of the descriptors 0–2 that are closed, so that no socket or log ever lands there.
 pub fn fill_standard_descriptors() -> io::Result<()> {
     loop {
@@ -257,6 +265,11 @@ impl Identity {
 /// Whether this process runs with root's rights.
 pub fn is_root() -> bool {
     nix::unistd::geteuid().is_root()
+}
+
+/// The user id whose rights this process has.
+pub fn effective_uid() -> u32 {
+    nix::unistd::geteuid().as_raw()
 }
 
 /// This process's id.
@@ -516,6 +529,18 @@ mod tests {
                 let short = shown("kp: worker");
                 let same = before == std::env::vars_os().collect::<Vec<_>>();
                 exit_now(i32::from(!(long && short && same)));
+            }
+        }
+    }
+
+    #[test]
+    fn a_variable_is_forgotten() {
+        assert!(std::env::var_os("PATH").is_some());
+        match fork_for_test() {
+            Fork::Parent(child) => assert_eq!(wait_for_test(child), Ending::Exited(0)),
+            Fork::Child => {
+                forget_variable("PATH");
+                exit_now(i32::from(std::env::var_os("PATH").is_some()));
             }
         }
     }

@@ -7,15 +7,17 @@
 #![allow(unsafe_code)]
 
 use crate::from_errno;
+use nix::fcntl::OFlag;
 use nix::sys::socket::{
     AddressFamily, ControlMessage, ControlMessageOwned, MsgFlags, SockFlag, SockType, UnixAddr,
     recvmsg, sendmsg, socketpair,
 };
+use nix::sys::stat::Mode;
 use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, TcpKeepalive, Type};
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// What a listening socket is set to; everything but the backlog is inherited by the connections it accepts.
@@ -148,6 +150,58 @@ fn apply_keepalive(socket: &Socket, keepalive: &Keepalive) -> io::Result<()> {
 /// at once. At most 1024 targets; none is an error.
 pub fn steer(any_of_group: &impl AsFd, targets: &[u16]) -> io::Result<()> {
     let program = steering_program(targets).ok_or(io::ErrorKind::InvalidInput)?;
+    attach(any_of_group, libc::SO_ATTACH_REUSEPORT_CBPF, &program)
+}
+
+/// Lets a listening socket ignore whoever begins to connect from now on, while connections that are being set up or wait
+/// in its queue still come in: for an address that is about to be closed. Who is ignored asks again after a second, and is
+/// refused then. Whoever shares the socket shares this.
+pub fn refuse_new(listener: &impl AsFd) -> io::Result<()> {
+    attach(listener, libc::SO_ATTACH_FILTER, &refusing_program())
+}
+
+/// Undoes [`refuse_new`].
+pub fn welcome_new(listener: &impl AsFd) -> io::Result<()> {
+    SockRef::from(listener).detach_filter()
+}
+
+/// Whether [`refuse_new`] was called on the socket.
+pub fn refuses_new(listener: &impl AsFd) -> bool {
+    let mut instructions: libc::socklen_t = 0;
+    // SAFETY: with a length of 0 the kernel writes nothing through the value, and the number of instructions to the length.
+    let result = unsafe {
+        libc::getsockopt(
+            listener.as_fd().as_raw_fd(),
+            libc::SOL_SOCKET,
+            // Read, the option is called SO_GET_FILTER.
+            libc::SO_ATTACH_FILTER,
+            std::ptr::null_mut(),
+            &raw mut instructions,
+        )
+    };
+    result == 0 && instructions > 0
+}
+
+/// Drops a segment that has SYN and not ACK; the filter of a TCP socket sees the TCP header at offset 0.
+fn refusing_program() -> [libc::sock_filter; 5] {
+    const LOAD_BYTE: u16 = 0x30; // BPF_LD | BPF_B | BPF_ABS
+    const AND: u16 = 0x54; // BPF_ALU | BPF_AND | BPF_K
+    const JUMP_EQUAL: u16 = 0x15; // BPF_JMP | BPF_JEQ | BPF_K
+    const RETURN: u16 = 0x06; // BPF_RET | BPF_K
+    const FLAGS: u32 = 13;
+    const SYN: u32 = 0x02;
+    const ACK: u32 = 0x10;
+    let op = |code, k, jf| libc::sock_filter { code, jt: 0, jf, k };
+    [
+        op(LOAD_BYTE, FLAGS, 0),
+        op(AND, SYN | ACK, 0),
+        op(JUMP_EQUAL, SYN, 1),
+        op(RETURN, 0, 0),
+        op(RETURN, u32::MAX, 0),
+    ]
+}
+
+fn attach(socket: &impl AsFd, option: i32, program: &[libc::sock_filter]) -> io::Result<()> {
     let length = u16::try_from(program.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
     let filter = libc::sock_fprog {
         len: length,
@@ -156,9 +210,9 @@ pub fn steer(any_of_group: &impl AsFd, targets: &[u16]) -> io::Result<()> {
     // SAFETY: the option's value is a live sock_fprog whose filter points at `len` live instructions; the kernel copies both.
     let result = unsafe {
         libc::setsockopt(
-            any_of_group.as_fd().as_raw_fd(),
+            socket.as_fd().as_raw_fd(),
             libc::SOL_SOCKET,
-            libc::SO_ATTACH_REUSEPORT_CBPF,
+            option,
             (&raw const filter).cast(),
             size_of::<libc::sock_fprog>() as libc::socklen_t,
         )
@@ -315,6 +369,50 @@ pub fn peer_address(socket: &impl AsFd) -> io::Result<Option<SocketAddr>> {
         .map(|address| address.as_socket())
 }
 
+/// The user id of the process at the other end of a unix-domain connection, as the kernel saw it when it connected.
+pub fn peer_uid(socket: &impl AsFd) -> io::Result<u32> {
+    nix::sys::socket::getsockopt(socket, nix::sys::socket::sockopt::PeerCredentials)
+        .map(|credentials| credentials.uid())
+        .map_err(from_errno)
+}
+
+/// A unix-domain path in a form short enough for the kernel, which takes 107 bytes: one that is longer goes through a
+/// descriptor of its directory. Usable while the value lives.
+#[derive(Debug)]
+pub struct ShortPath {
+    path: PathBuf,
+    _directory: Option<OwnedFd>,
+}
+
+impl ShortPath {
+    /// An error if the directory cannot be opened, or if not even the name alone is short enough.
+    pub fn of(path: &Path) -> io::Result<Self> {
+        if SockAddr::unix(path).is_ok() {
+            return Ok(Self {
+                path: path.to_owned(),
+                _directory: None,
+            });
+        }
+        let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else {
+            return Err(io::ErrorKind::InvalidInput.into());
+        };
+        let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+        let directory = nix::fcntl::open(directory, flags, Mode::empty()).map_err(from_errno)?;
+        let mut short = PathBuf::from(format!("/proc/self/fd/{}", directory.as_raw_fd()));
+        short.push(name);
+        SockAddr::unix(&short)?;
+        Ok(Self {
+            path: short,
+            _directory: Some(directory),
+        })
+    }
+
+    /// The form to use.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
 /// Whether the socket listens.
 pub fn is_listening(socket: &impl AsFd) -> io::Result<bool> {
     SockRef::from(socket).is_listener()
@@ -457,6 +555,26 @@ mod tests {
         }
         let taken = bind(address, Group::First, &ListenSettings::default());
         assert_eq!(taken.unwrap_err().kind(), io::ErrorKind::AddrInUse);
+    }
+
+    #[test]
+    fn a_refusing_listener_serves_its_queue_and_ignores_newcomers() {
+        let (address, sockets) = group_of(1);
+        let listener = &sockets[0];
+        listen(listener, 16).unwrap();
+        let queued: Vec<_> = (0..3)
+            .map(|_| TcpStream::connect(address).unwrap())
+            .collect();
+        assert!(!refuses_new(listener));
+        refuse_new(listener).unwrap();
+        assert!(refuses_new(listener));
+        let late = TcpStream::connect_timeout(&address, Duration::from_millis(100));
+        assert_eq!(late.unwrap_err().kind(), io::ErrorKind::TimedOut);
+        assert_eq!(accepted(listener), queued.len());
+        welcome_new(listener).unwrap();
+        assert!(!refuses_new(listener));
+        let _welcome = TcpStream::connect(address).unwrap();
+        assert_eq!(accepted(listener), 1);
     }
 
     #[test]

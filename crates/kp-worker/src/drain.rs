@@ -8,6 +8,11 @@ use kp_shm::State;
 
 /// Grace for idle connections where no successor generation serves: they can only be closed.
 const IDLE_MS_ALONE: u64 = 1000;
+/// How long connections on their way still come in by an address that a reload has taken away: who was answered by the
+/// kernel before that has a connection as far as it knows. Less than the second after which ignored ones ask again.
+const LAST_ACCEPT_MS: u64 = 500;
+/// How long an orphan may finish what it has where `worker_shutdown_timeout` does not say: nobody could stop it.
+const ORPHAN_MS: u64 = 15_000;
 
 /// A drain in progress.
 #[derive(Debug, Clone, Copy)]
@@ -16,10 +21,21 @@ pub(crate) struct Drain {
     /// Another generation is serving, so a client that is told to go finds a new connection.
     successor: bool,
     /// `worker_shutdown_timeout`.
-    pub(crate) end_ms: u64,
+    end_ms: u64,
+    /// When the last listeners are closed.
+    last_accept_ms: u64,
 }
 
 impl Drain {
+    /// When [`Worker::is_drained`] has something to do.
+    pub(crate) fn due_ms(&self, is_listening: bool) -> u64 {
+        if is_listening {
+            self.end_ms.min(self.last_accept_ms)
+        } else {
+            self.end_ms
+        }
+    }
+
     /// Until when an idle connection of this location may wait: counted from the start of the drain, not from becoming
     /// idle, so that a connection that has been idle for long is not cut at once.
     pub(crate) fn idle_end_ms(&self, location: &Location, now_ms: u64) -> u64 {
@@ -43,17 +59,16 @@ impl Worker {
         kp_sys::process::set_title("kp: worker process is shutting down");
         self.board(State::Draining);
         self.accept_all();
-        self.close_listeners();
+        // Without a successor newcomers are to be refused at once.
+        self.close_listeners(!self.successor);
         let now_ms = self.clock.mono_ms;
-        let end_ms = self
-            .config
-            .main
-            .worker_shutdown_timeout
-            .map_or(NEVER, |limit| now_ms + limit.as_millis() as u64);
+        let limit = self.config.main.worker_shutdown_timeout;
+        let limit_ms = limit.map(|limit| limit.as_millis() as u64);
         let drain = Drain {
             started_ms: now_ms,
             successor: self.successor,
-            end_ms,
+            end_ms: limit_ms.map_or(NEVER, |limit_ms| now_ms + limit_ms),
+            last_accept_ms: now_ms + LAST_ACCEPT_MS,
         };
         self.drain = Some(drain);
         self.close_idle_upstreams();
@@ -71,12 +86,27 @@ impl Worker {
         }
     }
 
+    /// The master is gone: nobody could reload, stop or replace this worker, so it must not serve for ever.
+    pub(crate) fn begin_orphaned_drain(&mut self) {
+        self.successor = false;
+        self.begin_drain();
+        let now_ms = self.clock.mono_ms;
+        self.close_listeners(true);
+        if let Some(drain) = &mut self.drain {
+            drain.end_ms = drain.end_ms.min(now_ms + ORPHAN_MS);
+        }
+    }
+
     /// Whether a drain has nothing left to wait for.
     pub(crate) fn is_drained(&mut self) -> bool {
         let Some(drain) = self.drain else {
             return false;
         };
-        if self.clients.len() == 0 {
+        if self.is_listening() && self.clock.mono_ms >= drain.last_accept_ms {
+            self.accept_all();
+            self.close_listeners(true);
+        }
+        if self.clients.len() == 0 && !self.is_listening() {
             return true;
         }
         if self.clock.mono_ms < drain.end_ms {

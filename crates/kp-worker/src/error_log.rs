@@ -126,18 +126,18 @@ fn write_all(file: &impl AsFd, line: &[u8]) {
     let _ = kp_sys::io::write(file, line);
 }
 
+/// A time as the error log writes it: `2026/11/29 22:49:12`, local.
+pub fn date_of(unix_ms: u64) -> String {
+    let unix_s = unix_ms / 1000;
+    clock::dates(unix_s, kp_sys::clock::utc_offset_seconds(unix_s as i64)).error_log
+}
+
 fn line(level: Level, connection: Option<u64>, text: &str) -> Vec<u8> {
-    let unix_s = kp_sys::clock::unix_ms() / 1000;
-    let dates = clock::dates(unix_s, kp_sys::clock::utc_offset_seconds(unix_s as i64));
+    let date = date_of(kp_sys::clock::unix_ms());
     let pid = std::process::id();
     let mut out = Vec::with_capacity(text.len() + 64);
     // Writing to a Vec cannot fail.
-    let _ = write!(
-        out,
-        "{} [{}] {pid}#{pid}: ",
-        dates.error_log,
-        level_name(level)
-    );
+    let _ = write!(out, "{date} [{}] {pid}#{pid}: ", level_name(level));
     if let Some(connection) = connection {
         let _ = write!(out, "*{connection} ");
     }

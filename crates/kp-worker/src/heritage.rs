@@ -47,6 +47,7 @@ pub mod message {
     /// Master → worker, before SIGQUIT: a successor generation is serving, so idle connections get their full grace.
     pub const SUCCESSOR: u8 = b'S';
     /// Master → worker, with descriptors: `L`, a big-endian u16 index, and the reopened files from that index on.
+    /// Worker → master, the same without descriptors: nothing more goes to the old files.
     pub const LOGS: u8 = b'L';
 }
 

@@ -72,6 +72,9 @@ type Outcome = (Key, Purpose, Done);
 #[derive(Debug)]
 pub(crate) struct Jobs {
     waker: Arc<mio::Waker>,
+    /// The directories for temporary files were this user's when the worker began. If one is not any more, a reload has
+    /// given it to another user, and what this worker must still finish goes to memory.
+    ours: bool,
     queues: Vec<Sender<Task>>,
     next: usize,
     results: Receiver<Outcome>,
@@ -79,10 +82,13 @@ pub(crate) struct Jobs {
 }
 
 impl Jobs {
-    pub(crate) fn new(waker: Arc<mio::Waker>) -> Self {
+    pub(crate) fn new(waker: Arc<mio::Waker>, temporary: &[PathBuf]) -> Self {
         let (sender, results) = channel();
+        let user = kp_sys::process::effective_uid();
+        let is_ours = |path: &PathBuf| path.metadata().is_ok_and(|found| found.uid() == user);
         Self {
             waker,
+            ours: temporary.iter().all(is_ours),
             queues: Vec::new(),
             next: 0,
             results,
@@ -95,10 +101,11 @@ impl Jobs {
         while self.queues.len() < THREADS {
             let (queue, tasks) = channel();
             let (results, waker) = (self.sender.clone(), self.waker.clone());
+            let ours = self.ours;
             self.queues.push(queue);
             #[allow(clippy::disallowed_methods)]
             // The one place that starts threads; nothing is forked after it.
-            std::thread::spawn(move || work(&tasks, &results, &waker));
+            std::thread::spawn(move || work(&tasks, &results, &waker, ours));
         }
         self.next = (self.next + 1) % THREADS;
         if let Some(queue) = self.queues.get(self.next) {
@@ -113,7 +120,7 @@ impl Jobs {
     }
 }
 
-fn work(tasks: &Receiver<Task>, results: &Sender<Outcome>, waker: &mio::Waker) {
+fn work(tasks: &Receiver<Task>, results: &Sender<Outcome>, waker: &mio::Waker, ours: bool) {
     while let Ok((key, purpose, job)) = tasks.recv() {
         let done = match job {
             Job::Open(query) => Done::Opened(open(&query)),
@@ -127,7 +134,12 @@ fn work(tasks: &Receiver<Task>, results: &Sender<Outcome>, waker: &mio::Waker) {
                 directory,
                 name,
                 keep,
-            } => Done::Created(create(&directory, &name, keep)),
+            } => Done::Created(match create(&directory, &name, keep) {
+                Err(error) if error.kind() == ErrorKind::PermissionDenied && ours && !keep => {
+                    kp_sys::io::memory_file().map(|file| (file, directory.join(name)))
+                }
+                created => created,
+            }),
             Job::Write { file, offset, data } => {
                 Done::Written(file.write_all_at(&data, offset).map(|()| data))
             }

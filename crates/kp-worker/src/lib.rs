@@ -17,6 +17,7 @@ mod files;
 mod heritage;
 mod jobs;
 mod listeners;
+pub mod log_file;
 mod logs;
 mod output;
 mod own;

@@ -162,9 +162,19 @@ impl Worker {
         }
     }
 
-    /// Deregisters, then closes: an open descriptor elsewhere would keep the registration alive.
-    pub(crate) fn close_listeners(&mut self) {
+    /// Whether any of them is still open.
+    pub(crate) fn is_listening(&self) -> bool {
+        self.listeners.iter().any(|listener| listener.fd.is_some())
+    }
+
+    /// Deregisters, then closes: an open descriptor elsewhere would keep the registration alive. `all`: also those of
+    /// addresses that were taken away, which connections on their way still come in by.
+    pub(crate) fn close_listeners(&mut self, all: bool) {
         for listener in &mut self.listeners {
+            let leaves = |fd: &OwnedFd| all || !kp_sys::socket::refuses_new(fd);
+            if !listener.fd.as_ref().is_some_and(leaves) {
+                continue;
+            }
             listener.ready = false;
             listener.again_ms = 0;
             if let Some(fd) = listener.fd.take() {

@@ -1,8 +1,10 @@
 //! The worker's own descriptors: signals, the channel to the master, the master itself, the wake-up of the job threads.
 
 use crate::heritage::message;
+use crate::log_file;
 use crate::reactor::Worker;
 use crate::token::{Key, Kind};
+use kp_config::model::StopSignal;
 use kp_shm::State;
 use kp_sys::signals::{self, Signals};
 use mio::unix::SourceFd;
@@ -97,10 +99,9 @@ impl Worker {
             }
             Own::CHANNEL => self.read_channel(),
             Own::MASTER => {
-                // An orphan must not serve for ever: nobody could reload, stop or respawn it.
                 log::error!(target: "alert", "the master process is gone");
                 self.own.master = None;
-                self.begin_drain();
+                self.begin_orphaned_drain();
             }
             _ => self.take_results(),
         }
@@ -108,6 +109,7 @@ impl Worker {
 
     fn signal(&mut self, signal: i32) {
         match signal {
+            signals::SIGTERM if self.finishes_at_term() => self.begin_drain(),
             signals::SIGTERM | signals::SIGINT => {
                 log::info!(target: "notice", "exiting");
                 self.stopping = true;
@@ -121,6 +123,13 @@ impl Worker {
             signals::SIGUSR1 if self.own.channel.is_none() => self.reopen_logs(),
             _ => {}
         }
+    }
+
+    /// `stop_signal` where there is no master to hear it. While a drain is under way the signal is meant to end it.
+    fn finishes_at_term(&self) -> bool {
+        self.own.channel.is_none()
+            && self.drain.is_none()
+            && self.config.main.stop_signal == StopSignal::Graceful
     }
 
     fn read_channel(&mut self) {
@@ -151,6 +160,11 @@ impl Worker {
                 self.flush_logs(true);
                 self.logs
                     .reopened(usize::from(u16::from_be_bytes([*high, *low])), fds);
+                if let Some(channel) = &self.own.channel {
+                    // A master that does not take it is on its way out, or will tell that this worker is stuck.
+                    let taken = [message::LOGS, *high, *low];
+                    let _ = kp_sys::socket::send_fds(channel, &taken, &[]);
+                }
             }
             _ => {
                 log::error!(target: "alert", "the master sent a message this worker does not know");
@@ -161,11 +175,10 @@ impl Worker {
     fn reopen_logs(&mut self) {
         self.flush_logs(true);
         for (index, path) in self.config.log_files.iter().enumerate() {
-            match std::fs::OpenOptions::new()
-                .append(true)
-                .create(true)
-                .open(path)
-            {
+            if log_file::is_stream(path) {
+                continue;
+            }
+            match log_file::open(path) {
                 Ok(file) => self.logs.reopened(index, &[OwnedFd::from(file)]),
                 Err(error) => {
                     log::error!(target: "emerg", "open() \"{}\" failed ({})", path.display(), crate::jobs::errno_text(&error));

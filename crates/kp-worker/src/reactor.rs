@@ -135,7 +135,7 @@ impl Worker {
             pool: Pool::new(&config.http.upstreams),
             counters: heritage.shm.counters().block(heritage.row),
             logs: Logs::new(heritage.log_files),
-            jobs: Jobs::new(waker),
+            jobs: Jobs::new(waker, &config.temp_paths),
             own: Own::new(heritage.channel, heritage.master)?,
             drain: None,
             successor: false,
@@ -208,7 +208,8 @@ impl Worker {
         wait_ms = wait_ms.min(self.logs.flush_at_ms().saturating_sub(now_ms));
         wait_ms = wait_ms.min(self.accept_again_ms().saturating_sub(now_ms));
         if let Some(drain) = &self.drain {
-            wait_ms = wait_ms.min(drain.end_ms.saturating_sub(now_ms));
+            let due_ms = drain.due_ms(self.is_listening());
+            wait_ms = wait_ms.min(due_ms.saturating_sub(now_ms));
         }
         (wait_ms < u64::from(u32::MAX)).then(|| Duration::from_millis(wait_ms))
     }

@@ -29,6 +29,8 @@ pub(crate) enum Command {
         /// What the master is told.
         order: Order,
     },
+    /// `kp status`.
+    Status(Options),
     /// `-v`.
     Version,
     /// `-V`.
@@ -70,6 +72,9 @@ pub(crate) struct Options {
     pub(crate) globals: Option<String>,
 }
 
+const STATUS_USAGE: &str =
+    "usage: kp status [-p prefix] [-e filename] [-c filename] [-g directives]";
+
 /// Reads the arguments after the program's name.
 pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, String> {
     let mut arguments = arguments.into_iter().peekable();
@@ -80,6 +85,7 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Com
         arguments.next();
         return demo_upstream(arguments);
     }
+    let status = arguments.next_if(|first| first == "status").is_some();
     let mut options = Options::default();
     let mut order = None;
     let (mut version, mut build, mut help, mut test, mut dump, mut quiet) =
@@ -125,6 +131,10 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Com
         _ if help => Command::Help,
         _ if build => Command::Build,
         _ if version => Command::Version,
+        _ if status && (order.is_some() || test || dump || quiet) => {
+            return Err(STATUS_USAGE.into());
+        }
+        _ if status => Command::Status(options),
         _ if test || dump => Command::Test {
             options,
             dump,
@@ -266,6 +276,12 @@ mod tests {
                     ..Options::default()
                 }),
             ),
+            ("status", Command::Status(Options::default())),
+            (
+                "status -p /srv/ -ckp.conf",
+                Command::Status(options("/srv/", "kp.conf")),
+            ),
+            ("status -h", Command::Help),
             (
                 "demo-upstream 9001 one",
                 Command::DemoUpstream {
@@ -285,6 +301,10 @@ mod tests {
             ("-x", "invalid option: \"x\""),
             ("-tx", "invalid option: \"x\""),
             ("--help", "invalid option: \"-\""),
+            ("status -t", STATUS_USAGE),
+            ("status -s quit", STATUS_USAGE),
+            ("status now", "invalid option: \"now\""),
+            ("-q status", "invalid option: \"status\""),
             ("-s", "option \"-s\" requires parameter"),
             ("-s restart", "invalid option: \"-s restart\""),
             ("-p", "option \"-p\" requires directory name"),

@@ -1,193 +1,171 @@
-//! `-t`, `-T` and `-s`: what kp does about a configuration or a running master without serving itself.
+//! The control socket: how the command line talks with a running master and learns how it went.
+//!
+//! A unix-domain socket beside the pid file, `kp.sock` for `kp.pid` and `NAME.sock` for any other, which root and the
+//! master's own user may connect to. One connection is one question: the asker sends a line, `WORD [ARGUMENT]`, and the
+//! master answers `ok` or `failed` on a line of its own, then text for a terminal, then closes. A connection that ends
+//! without an answer means that the master has ended.
+//!
+//! `socket` is the master's side and `client` the command line's; here is what both agree on.
 
-use crate::cli::{Options, Order};
-use crate::listeners;
-use crate::logs;
-use crate::pidfile;
-use crate::report;
-use crate::settings::{Checked, Place, Refused};
-use crate::state::State;
-use kp_sys::signals::{SIGHUP, SIGQUIT, SIGTERM, SIGUSR1};
-use kp_sys::{clock, poll, process};
-use std::io::{self, Write};
-use std::os::fd::AsFd;
-use std::path::Path;
-use std::process::ExitCode;
-use std::time::Duration;
+pub(crate) mod client;
+mod socket;
 
-/// How long `-s reload` waits for the new workers: longer than a generation may take to get ready.
-const RELOAD_MS: u64 = 15_000;
-/// How often the state file is looked at meanwhile.
-const LOOK: Duration = Duration::from_millis(10);
+pub(crate) use socket::{AskerId, ControlSocket};
 
-/// `-t`, `-T`.
-pub(crate) fn test(options: &Options, dump: bool, quiet: bool) -> ExitCode {
-    let (place, checked) = match checked(options, None) {
-        Ok(both) => both,
-        Err(code) => return code,
-    };
-    let path = place.path.display();
-    report::print(&checked.findings.rendered());
-    if !quiet {
-        report::say(format_args!("the configuration file {path} syntax is ok"));
-        report::say(format_args!("configuration file {path} test is successful"));
-    }
-    if dump {
-        let text = kp_config::dump(&checked.findings.sources);
-        if io::stdout().lock().write_all(text.as_bytes()).is_err() {
-            return ExitCode::FAILURE;
-        }
-    }
-    ExitCode::SUCCESS
+use crate::pidfile::beside;
+use std::path::{Path, PathBuf};
+
+/// Longest request line.
+const LINE_MAX_BYTES: usize = 4096;
+
+/// What the master is asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Request {
+    /// Use the configuration file as it is now; the answer is how that went.
+    Reload,
+    /// Open the log files anew; the answer comes when nothing goes to the old ones any more.
+    Reopen,
+    /// Who runs, for how long and with what.
+    Status,
+    /// What a reload waits for, in one line.
+    Progress,
 }
 
-/// `-s`.
-pub(crate) fn signal(options: &Options, order: Order) -> ExitCode {
-    if order == Order::Reload {
-        return reload(options);
+/// How it went, and what the terminal is to show of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Answer {
+    /// It was done.
+    Done(String),
+    /// It was not.
+    Failed(String),
+}
+
+impl Answer {
+    fn encode(&self) -> Vec<u8> {
+        match self {
+            Self::Done(text) => format!("ok\n{text}"),
+            Self::Failed(text) => format!("failed\n{text}"),
+        }
+        .into_bytes()
     }
-    let checked = Place::find(options).map_err(report::say).and_then(|place| {
-        place
-            .check()
-            .map_err(|refused| report::print(&refused.rendered()))
-    });
-    let Ok(checked) = checked else {
-        return ExitCode::FAILURE;
-    };
-    let signal = match order {
-        Order::Stop => SIGTERM,
-        Order::Quit => SIGQUIT,
-        Order::Reopen => SIGUSR1,
-        Order::Reload => SIGHUP,
-    };
-    match send(&checked.prepared.config.main.pid, signal) {
-        Ok(_) => ExitCode::SUCCESS,
-        Err(complaint) => {
-            report::say(complaint);
-            ExitCode::FAILURE
+
+    /// `None`: this is no answer, or none that came through.
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        let text = String::from_utf8_lossy(bytes);
+        let (word, rest) = text.split_once('\n')?;
+        match word {
+            "ok" => Some(Self::Done(rest.to_owned())),
+            "failed" => Some(Self::Failed(rest.to_owned())),
+            _ => None,
         }
     }
 }
 
-/// Finds, loads and tries the configuration; complains as `-t` does. `master`: what a running master has told of itself.
-fn checked(options: &Options, reload: Option<()>) -> Result<(Place, Checked), ExitCode> {
-    let place = Place::find(options).map_err(|complaint| {
-        report::say(complaint);
-        ExitCode::FAILURE
-    })?;
-    let refuse = |text: &str| {
-        report::print(text);
-        report::say(format_args!(
-            "configuration file {} test failed",
-            place.path.display()
-        ));
-        ExitCode::FAILURE
-    };
-    let checked = place
-        .check()
-        .map_err(|refused| refuse(&refused.rendered()))?;
-    let config = &checked.prepared.config;
-    let mut complaints = logs::open(config).err().unwrap_or_default();
-    complaints.extend(pidfile::probe(&config.main.pid).err());
-    let made = logs::make_temporary(&config.temp_paths, checked.identity.as_ref());
-    complaints.extend(made.err().unwrap_or_default());
-    let held = reload
-        .and_then(|()| State::read(&State::path(&config.main.pid)))
-        .map(|state| state.addresses);
-    complaints.extend(listeners::probe(&config.http.listeners, held.as_deref()));
-    if complaints.is_empty() {
-        return Ok((place, checked));
+impl Request {
+    const WORDS: [(&'static str, Self); 4] = [
+        ("reload", Self::Reload),
+        ("reopen", Self::Reopen),
+        ("status", Self::Status),
+        ("progress", Self::Progress),
+    ];
+
+    /// The word for it.
+    pub(crate) fn word(self) -> &'static str {
+        Self::WORDS
+            .iter()
+            .find(|(_, request)| *request == self)
+            .map_or("", |(word, _)| *word)
     }
-    let findings: Refused = checked.findings.with(complaints);
-    Err(refuse(&findings.rendered()))
+
+    /// Reads a line, without its end; or what is wrong with it.
+    fn parse(line: &[u8]) -> Result<Self, String> {
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        let known = Self::WORDS
+            .iter()
+            .find(|(word, _)| word.as_bytes() == line)
+            .map(|(_, request)| *request);
+        known.ok_or_else(|| {
+            let shown: String = String::from_utf8_lossy(line)
+                .chars()
+                .take(40)
+                .flat_map(char::escape_default)
+                .collect();
+            let words: Vec<_> = Self::WORDS.iter().map(|(word, _)| *word).collect();
+            format!(
+                "unknown request \"{shown}\", known are: {}",
+                words.join(", ")
+            )
+        })
+    }
 }
 
-fn send(pid_file: &Path, signal: i32) -> Result<i32, String> {
-    let pid = pidfile::read(pid_file).map_err(|complaint| format!("[error] {complaint}"))?;
-    process::kill(pid, signal).map_err(|error| {
-        format!(
-            "[alert] kill({pid}, {signal}) failed ({})",
-            report::numbered(&error)
-        )
-    })?;
-    Ok(pid)
+/// Where the socket of a master with this pid file is.
+pub(crate) fn path_of(pid_file: &Path) -> PathBuf {
+    if pid_file
+        .extension()
+        .is_some_and(|extension| extension == "pid")
+    {
+        pid_file.with_extension("sock")
+    } else {
+        beside(pid_file, "sock")
+    }
 }
 
-/// Checks, signals, and waits for how it went.
-fn reload(options: &Options) -> ExitCode {
-    let checked = match checked(options, Some(())) {
-        Ok((_, checked)) => checked,
-        Err(code) => return code,
-    };
-    report::print(&checked.findings.rendered());
-    let main = &checked.prepared.config.main;
-    if !main.master_process {
-        report::say(
-            "[error] master_process is off: there is no master to reload, stop kp and start it again",
-        );
-        return ExitCode::FAILURE;
-    }
-    let pid_file = &main.pid;
-    let path = State::path(pid_file);
-    // Read before the signal is sent: whatever begins after this has seen the configuration as it is now.
-    let before = State::read(&path);
-    let pid = match send(pid_file, SIGHUP) {
-        Ok(pid) => pid,
-        Err(complaint) => {
-            report::say(complaint);
-            return ExitCode::FAILURE;
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_socket_is_a_neighbour_of_the_pid_file() {
+        for (pid_file, socket) in [
+            ("/run/kp.pid", "/run/kp.sock"),
+            ("/run/proxy", "/run/proxy.sock"),
+            ("/run/kp.pid.oldbin", "/run/kp.pid.oldbin.sock"),
+            ("/run/a.sock", "/run/a.sock.sock"),
+        ] {
+            assert_eq!(path_of(Path::new(pid_file)), Path::new(socket));
         }
-    };
-    // A master that has written nothing yet is reading its first configuration.
-    let begun = before
-        .filter(|state| state.pid == pid)
-        .map_or(1, |state| state.begun);
-    match outcome(&path, pid, begun) {
-        Ok(state) if state.failure.is_empty() => {
-            let plural = if state.workers == 1 {
-                "worker"
-            } else {
-                "workers"
-            };
-            let line = format!(
-                "kp: generation {} is serving, {} {plural} ready\n",
-                state.generation, state.workers
+    }
+
+    #[test]
+    fn requests_are_one_known_word() {
+        for (word, request) in Request::WORDS {
+            assert_eq!(Request::parse(word.as_bytes()), Ok(request));
+            assert_eq!(Request::parse(format!("{word}\r").as_bytes()), Ok(request));
+            assert_eq!(request.word(), word);
+        }
+        for (line, shown) in [
+            (&b""[..], "\"\""),
+            (b"RELOAD", "\"RELOAD\""),
+            (b"reload now", "\"reload now\""),
+            (b"\xff\"\x1b[2J", "\\u{fffd}\\\"\\u{1b}[2J"),
+        ] {
+            let complaint = Request::parse(line).unwrap_err();
+            assert!(
+                complaint.contains(shown) && complaint.contains("known are: reload"),
+                "{complaint}"
             );
-            // The reload is done, whoever reads the line.
-            let _ = io::stdout().lock().write_all(line.as_bytes());
-            ExitCode::SUCCESS
         }
-        Ok(state) => {
-            report::print(&state.failure);
-            report::say("the reload has failed, the old configuration still serves");
-            ExitCode::FAILURE
-        }
-        Err(complaint) => {
-            report::say(complaint);
-            ExitCode::FAILURE
-        }
+        assert!(Request::parse(&[b'x'; 4000]).unwrap_err().len() < 200);
     }
-}
 
-/// Waits until a reload that began after number `begun` has ended.
-fn outcome(path: &Path, pid: i32, begun: u64) -> Result<State, String> {
-    let gone = || format!("[error] the master process {pid} has ended");
-    let master = process::pidfd_open(pid).map_err(|_| gone())?;
-    let deadline = clock::monotonic_ms() + RELOAD_MS;
-    loop {
-        if let Some(state) =
-            State::read(path).filter(|state| state.pid == pid && state.ended > begun)
-        {
-            return Ok(state);
+    #[test]
+    fn answers_are_read_as_they_were_written() {
+        for answer in [
+            Answer::Done(String::new()),
+            Answer::Done("one\ntwo\n".into()),
+            Answer::Failed("kp: [emerg] no\n  2 | x\n\n".into()),
+        ] {
+            assert_eq!(Answer::decode(&answer.encode()), Some(answer));
         }
-        if clock::monotonic_ms() >= deadline {
-            return Err(format!(
-                "[error] the master process {pid} has not said how the reload went in {} s",
-                RELOAD_MS / 1000
-            ));
-        }
-        if poll::readable(&[master.as_fd()], Some(LOOK)).is_ok_and(|ended| ended.contains(&true)) {
-            return Err(gone());
+        for bytes in [
+            &b""[..],
+            b"ok",
+            b"fail",
+            b"HTTP/1.1 200 OK\r\n\r\n",
+            b"\nok\n",
+        ] {
+            assert_eq!(Answer::decode(bytes), None, "{bytes:?}");
         }
     }
 }

@@ -1,12 +1,14 @@
 //! One generation of workers as processes: its configuration, its open log files, its members and how they are told things.
 
+use crate::logs;
 use kp_config::model::LogTarget;
 use kp_shm::Row;
 use kp_sys::process::Identity;
 use kp_sys::socket::send_fds;
-use kp_sys::{process, signals};
+use kp_sys::{clock, process, signals};
 use kp_worker::{Prepared, message};
 use std::fs::File;
+use std::io;
 use std::os::fd::OwnedFd;
 
 /// A generation.
@@ -24,6 +26,12 @@ pub(crate) struct Crew {
     pub(crate) slots: u32,
     /// Living workers.
     pub(crate) workers: Vec<Worker>,
+    /// When it began what it is at (to start, to serve, to drain), by the monotonic clock.
+    pub(crate) since_ms: u64,
+    /// It never served and never will.
+    pub(crate) failed: bool,
+    /// How many workers each slot has had.
+    starts: Vec<u32>,
 }
 
 /// A living worker.
@@ -37,9 +45,32 @@ pub(crate) struct Worker {
     pub(crate) row: Row,
     /// This end of the channel; `None` once the worker closed the other.
     pub(crate) channel: Option<OwnedFd>,
+    /// Batches of reopened log files: how many were sent, and how many the worker said that it uses.
+    pub(crate) logs_sent: u64,
+    pub(crate) logs_taken: u64,
 }
 
 impl Worker {
+    /// A worker that was just forked.
+    pub(crate) fn new(slot: u32, pid: i32, row: Row, channel: OwnedFd) -> Self {
+        Self {
+            slot,
+            pid,
+            row,
+            channel: Some(channel),
+            logs_sent: 0,
+            logs_taken: 0,
+        }
+    }
+
+    /// Hands over reopened log files.
+    pub(crate) fn send_logs(&mut self, files: &[File]) -> io::Result<()> {
+        if let Some(channel) = &self.channel {
+            self.logs_sent += logs::send(channel, files)?;
+        }
+        Ok(())
+    }
+
     /// Sends a one-byte message. A worker that cannot be told is about to be reaped.
     pub(crate) fn tell(&self, kind: u8) {
         if let Some(channel) = &self.channel
@@ -55,18 +86,54 @@ impl Worker {
 }
 
 impl Crew {
+    /// A generation without workers yet.
+    pub(crate) fn new(
+        number: u32,
+        prepared: Prepared,
+        identity: Option<Identity>,
+        files: Vec<File>,
+        slots: u32,
+    ) -> Self {
+        Self {
+            number,
+            prepared,
+            identity,
+            files,
+            slots,
+            workers: Vec::new(),
+            since_ms: clock::monotonic_ms(),
+            failed: false,
+            starts: vec![0; slots as usize],
+        }
+    }
+
+    /// Takes a worker in.
+    pub(crate) fn join(&mut self, worker: Worker) {
+        if let Some(starts) = self.starts.get_mut(worker.slot as usize) {
+            *starts = starts.saturating_add(1);
+        }
+        self.workers.push(worker);
+    }
+
+    /// How often the worker of a slot was replaced.
+    pub(crate) fn restarts(&self, slot: u32) -> u32 {
+        let starts = self.starts.get(slot as usize).copied();
+        starts.unwrap_or(0).saturating_sub(1)
+    }
+
     /// Lets its workers finish what they have.
-    pub(crate) fn drain(&self, successor: bool) {
+    pub(crate) fn drain(&mut self, successor: bool) {
         for worker in &self.workers {
             if successor {
                 worker.tell(message::SUCCESSOR);
             }
         }
-        self.signal(signals::SIGQUIT);
+        self.stop(signals::SIGQUIT);
     }
 
-    /// Sends a signal to every worker.
-    pub(crate) fn signal(&self, signal: i32) {
+    /// Sends every worker a signal that ends it, sooner or later.
+    pub(crate) fn stop(&mut self, signal: i32) {
+        self.since_ms = clock::monotonic_ms();
         for worker in &self.workers {
             if let Err(error) = process::kill(worker.pid, signal) {
                 log::error!(target: "alert", "kill({}, {signal}) failed ({})", worker.pid, crate::report::numbered(&error));

@@ -89,6 +89,22 @@ pub(crate) enum Action {
         /// Why.
         reason: String,
     },
+    /// It will never serve, since all workers are told to go: nobody need wait for it any more.
+    Abandoned {
+        /// The generation.
+        generation: u32,
+    },
+    /// Workers of a slot die as soon as they are started, so that the next one has to wait.
+    BackOff {
+        /// The generation.
+        generation: u32,
+        /// The slot.
+        slot: u32,
+        /// How many have died like that, one after the other.
+        deaths: u32,
+        /// Until the next start.
+        wait_ms: u64,
+    },
     /// Close every listening socket: nothing new is taken.
     CloseListeners,
     /// Every worker is gone, as was asked for (or none could start).
@@ -96,6 +112,34 @@ pub(crate) enum Action {
         /// It was asked for.
         asked: bool,
     },
+}
+
+/// How far a generation has come, for those who ask.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stage {
+    /// So many of its workers are ready.
+    Starting {
+        /// They are.
+        ready: u32,
+    },
+    /// It serves.
+    Serving,
+    /// Its workers finish what they have, or are being stopped.
+    Draining,
+}
+
+/// Why nobody is in a slot of a serving generation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Vacancy {
+    /// A worker is started then.
+    Due {
+        /// Monotonic time.
+        at_ms: u64,
+    },
+    /// It depends on how the newer generation fares.
+    Held,
+    /// The last worker said that another one could not start either.
+    Closed,
 }
 
 /// How the master was told to stop.
@@ -143,7 +187,8 @@ impl Seat {
 struct Slot {
     seat: Seat,
     born_ms: u64,
-    backoff_ms: u64,
+    /// Workers that died at once, one after the other.
+    deaths: u32,
 }
 
 #[derive(Debug, Clone)]
@@ -158,6 +203,10 @@ struct Generation {
 impl Generation {
     fn is_gone(&self) -> bool {
         !self.slots.iter().any(|slot| slot.seat.is_taken())
+    }
+
+    fn is_starting(&self) -> bool {
+        matches!(self.phase, Phase::Starting { .. })
     }
 
     fn count(&self, seat: Seat) -> u32 {
@@ -216,9 +265,42 @@ impl Plan {
 
     /// A generation is being started: another reload has to wait.
     pub(crate) fn is_starting(&self) -> bool {
+        self.generations.iter().any(Generation::is_starting)
+    }
+
+    /// How far a generation has come; `None` if it is gone.
+    pub(crate) fn stage(&self, number: u32) -> Option<Stage> {
+        let generation = self.numbered(number)?;
+        Some(match generation.phase {
+            Phase::Starting { .. } => Stage::Starting {
+                ready: generation.count(Seat::Ready),
+            },
+            Phase::Serving => Stage::Serving,
+            Phase::Draining => Stage::Draining,
+        })
+    }
+
+    /// The slots of a generation that nobody is in though somebody should be.
+    pub(crate) fn vacancies(&self, number: u32) -> impl Iterator<Item = (u32, Vacancy)> {
+        let generation = self
+            .numbered(number)
+            .filter(|generation| generation.phase != Phase::Draining);
+        let slots = generation.into_iter().flat_map(|one| one.slots.iter());
+        slots.zip(0..).filter_map(|(slot, index)| {
+            let vacancy = match slot.seat {
+                Seat::Vacant { due_ms } => Vacancy::Due { at_ms: due_ms },
+                Seat::Held => Vacancy::Held,
+                Seat::Closed => Vacancy::Closed,
+                Seat::Starting | Seat::Ready => return None,
+            };
+            Some((index, vacancy))
+        })
+    }
+
+    fn numbered(&self, number: u32) -> Option<&Generation> {
         self.generations
             .iter()
-            .any(|generation| matches!(generation.phase, Phase::Starting { .. }))
+            .find(|generation| generation.number == number)
     }
 
     /// The master is on its way out.
@@ -260,7 +342,7 @@ impl Plan {
         let slot = Slot {
             seat: Seat::Starting,
             born_ms: now_ms,
-            backoff_ms: BACKOFF_FIRST_MS,
+            deaths: 0,
         };
         let slots = vec![slot; workers as usize];
         let phase = Phase::Starting {
@@ -335,9 +417,20 @@ impl Plan {
             _ if fatal => Seat::Closed,
             Phase::Draining | Phase::Starting { alone: false, .. } => Seat::Closed,
             Phase::Serving if newer_starts => Seat::Held,
-            Phase::Serving | Phase::Starting { alone: true, .. } => Seat::Vacant {
-                due_ms: back_off(place, now_ms),
-            },
+            Phase::Serving | Phase::Starting { alone: true, .. } => {
+                let wait_ms = back_off(place, now_ms);
+                if wait_ms > 0 {
+                    self.actions.push(Action::BackOff {
+                        generation: number,
+                        slot,
+                        deaths: place.deaths,
+                        wait_ms,
+                    });
+                }
+                Seat::Vacant {
+                    due_ms: now_ms + wait_ms,
+                }
+            }
         };
         match generation.phase {
             Phase::Starting { alone: false, .. } => {
@@ -446,6 +539,11 @@ impl Plan {
         }
         for generation in &mut self.generations {
             let uncommitted = matches!(generation.phase, Phase::Starting { alone: false, .. });
+            if generation.is_starting() {
+                self.actions.push(Action::Abandoned {
+                    generation: generation.number,
+                });
+            }
             let already = generation.phase == Phase::Draining;
             generation.phase = Phase::Draining;
             generation.close_vacant();
@@ -473,6 +571,11 @@ impl Plan {
             .iter_mut()
             .filter(|generation| generation.phase != Phase::Draining)
         {
+            if generation.is_starting() {
+                self.actions.push(Action::Abandoned {
+                    generation: generation.number,
+                });
+            }
             generation.phase = Phase::Draining;
             generation.close_vacant();
             self.actions.push(Action::Drain {
@@ -596,15 +699,17 @@ impl Plan {
     }
 }
 
-/// When the next worker of this slot is due.
+/// How long the next worker of this slot has to wait.
 fn back_off(slot: &mut Slot, now_ms: u64) -> u64 {
     if now_ms.saturating_sub(slot.born_ms) >= LIVED_MS {
-        slot.backoff_ms = BACKOFF_FIRST_MS;
-        return now_ms;
+        slot.deaths = 0;
+        return 0;
     }
-    let wait = slot.backoff_ms;
-    slot.backoff_ms = (wait * 2).min(BACKOFF_LONGEST_MS);
-    now_ms + wait
+    slot.deaths = slot.deaths.saturating_add(1);
+    let doubled = 1_u64.checked_shl(slot.deaths - 1).unwrap_or(u64::MAX);
+    BACKOFF_FIRST_MS
+        .saturating_mul(doubled)
+        .min(BACKOFF_LONGEST_MS)
 }
 
 /// nginx's words for how a process ended.

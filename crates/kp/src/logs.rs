@@ -6,7 +6,7 @@ use kp_config::model::{ErrorLog, Level, LogFileId, LogTarget};
 use kp_config::{Config, Diagnostic, Span};
 use kp_sys::process::Identity;
 use kp_sys::socket::{FDS_MAX, send_fds};
-use kp_worker::{error_log, message};
+use kp_worker::{error_log, log_file, message};
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -18,7 +18,7 @@ pub(crate) fn open(config: &Config) -> Result<Vec<File>, Vec<Diagnostic>> {
     let mut complaints = Vec::new();
     let mut files = Vec::with_capacity(config.log_files.len());
     for (path, place) in config.log_files.iter().zip(&config.log_places) {
-        match open_file(path) {
+        match log_file::open(path) {
             Ok(file) => files.push(file),
             Err(error) => complaints.push(complaint(path, *place, &error)),
         }
@@ -49,7 +49,7 @@ fn complaint(path: &Path, place: Option<Span>, error: &io::Error) -> Diagnostic 
 }
 
 /// Opens them again after somebody moved them away (USR1). One that cannot be opened keeps its old file; the complaints
-/// are returned. Root gives the files to the workers' user, as nginx.
+/// are returned. Root gives the files to the workers' user, as nginx. Standard streams stay as they are.
 pub(crate) fn reopen(
     paths: &[PathBuf],
     files: &mut [File],
@@ -57,6 +57,9 @@ pub(crate) fn reopen(
 ) -> Vec<String> {
     let mut complaints = Vec::new();
     for (path, file) in paths.iter().zip(files) {
+        if log_file::is_stream(path) {
+            continue;
+        }
         let opened = open_one(path).and_then(|opened| {
             if let Some(identity) = identity {
                 hand_over(path, &opened, identity)
@@ -102,15 +105,17 @@ pub(crate) fn duplicates(files: &[File]) -> io::Result<Vec<OwnedFd>> {
         .collect()
 }
 
-/// Sends the files to a worker, in datagrams that the kernel takes.
-pub(crate) fn send(channel: &impl AsFd, files: &[File]) -> io::Result<()> {
+/// Sends the files to a worker, in datagrams that the kernel takes; returns how many these were.
+pub(crate) fn send(channel: &impl AsFd, files: &[File]) -> io::Result<u64> {
+    let mut sent = 0;
     for (batch, number) in files.chunks(FDS_MAX).zip(0_usize..) {
         let first = u16::try_from(number * FDS_MAX).map_err(io::Error::other)?;
         let [high, low] = first.to_be_bytes();
         let fds: Vec<BorrowedFd<'_>> = batch.iter().map(File::as_fd).collect();
         send_fds(channel, &[message::LOGS, high, low], &fds)?;
+        sent += 1;
     }
-    Ok(())
+    Ok(sent)
 }
 
 /// Makes the directories that must exist before serving, for the workers alone.
@@ -151,11 +156,7 @@ fn make_one(path: &Path, identity: Option<&Identity>) -> Result<(), String> {
 }
 
 fn open_one(path: &Path) -> Result<File, String> {
-    open_file(path).map_err(|error| report::failed("open()", path, &error))
-}
-
-fn open_file(path: &Path) -> io::Result<File> {
-    File::options().create(true).append(true).open(path)
+    log_file::open(path).map_err(|error| report::failed("open()", path, &error))
 }
 
 fn hand_over(path: &Path, file: &File, identity: &Identity) -> io::Result<()> {
@@ -183,7 +184,10 @@ mod tests {
     }
 
     fn opened(paths: &[PathBuf]) -> Vec<File> {
-        paths.iter().map(|path| open_file(path).unwrap()).collect()
+        paths
+            .iter()
+            .map(|path| log_file::open(path).unwrap())
+            .collect()
     }
 
     #[test]
@@ -252,7 +256,7 @@ mod tests {
             .collect();
         let files = opened(&paths);
         let (near, far) = seqpacket_pair().unwrap();
-        send(&near, &files).unwrap();
+        assert_eq!(send(&near, &files).unwrap(), 2);
         let (text, fds) = recv_fds(&far).unwrap().unwrap();
         assert_eq!(
             (text.as_slice(), fds.len()),

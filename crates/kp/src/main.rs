@@ -1,5 +1,6 @@
 //! The kp binary: the command line and the master process.
 
+mod check;
 mod cli;
 mod control;
 mod crew;
@@ -8,12 +9,13 @@ mod generation;
 mod listeners;
 mod logs;
 mod master;
+mod notify;
+mod order;
 mod pidfile;
 mod report;
 mod settings;
 mod spawn;
 mod start;
-mod state;
 mod version;
 
 use cli::Command;
@@ -48,8 +50,9 @@ fn main() -> ExitCode {
             options,
             dump,
             quiet,
-        } => control::test(&options, dump, quiet),
-        Command::Signal { options, order } => control::signal(&options, order),
+        } => check::run(&options, dump, quiet),
+        Command::Signal { options, order } => order::run(&options, order),
+        Command::Status(options) => order::status(&options),
         Command::Version => say(&version::short()),
         Command::Build => say(&version::build()),
         Command::Help => say(&version::help()),

@@ -7,6 +7,7 @@ use kp_config::Diagnostic;
 use kp_sys::lock;
 use std::fs::{self, File};
 use std::io::{self, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// This master's pid file.
@@ -14,12 +15,12 @@ use std::path::{Path, PathBuf};
 pub(crate) struct PidFile {
     path: PathBuf,
     /// Holds the lock. No other descriptor of this file may be closed in this process, or the lock is gone.
-    _locked: File,
+    locked: File,
 }
 
-/// The master that lives by this pid file, if any.
+/// The master that lives by this pid file, if any. Not to be asked by a master about its own file: see [`PidFile`].
 pub(crate) fn living_master(path: &Path) -> Option<i32> {
-    let file = File::options().read(true).write(true).open(path).ok()?;
+    let file = File::open(path).ok()?;
     lock::holder(&file).ok().flatten()
 }
 
@@ -44,7 +45,7 @@ impl PidFile {
         match written {
             Ok(locked) => Ok(Self {
                 path: path.to_owned(),
-                _locked: locked,
+                locked: locked,
             }),
             Err(error) => {
                 let _ = fs::remove_file(&temporary);
@@ -53,15 +54,26 @@ impl PidFile {
         }
     }
 
+    /// Whether this path leads to this very file, however it is written.
+    pub(crate) fn is_at(&self, path: &Path) -> bool {
+        let place = |found: fs::Metadata| (found.dev(), found.ino());
+        match (self.locked.metadata(), fs::metadata(path)) {
+            (Ok(ours), Ok(found)) => place(ours) == place(found),
+            _ => false,
+        }
+    }
+
     /// Where it is.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Removes it, at the master's end or when a reload moved it.
+    /// Removes it, at the master's end or when a reload moved it; not what somebody else has put there.
     pub(crate) fn remove(self) {
-        // A missing file is what was wanted; there is nobody to tell about anything else.
-        let _ = fs::remove_file(&self.path);
+        if self.is_at(&self.path) {
+            // There is nobody to tell about a failure.
+            let _ = fs::remove_file(&self.path);
+        }
     }
 
     fn write(path: &Path) -> io::Result<File> {
@@ -113,8 +125,13 @@ mod tests {
         let pid_file = PidFile::create(&path).unwrap();
         assert_eq!(read(&path), Ok(std::process::id() as i32));
         assert!(fs::read_to_string(&path).unwrap().ends_with('\n'));
+        assert!(pid_file.is_at(&folder.path().join("./kp.pid")));
+        assert!(!pid_file.is_at(&folder.path().join("other")));
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+        let second = PidFile::create(&path).unwrap();
         pid_file.remove();
+        assert!(path.exists(), "it is the second one's");
+        second.remove();
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
     }
 

@@ -3,7 +3,7 @@
 
 use crate::cli::Options;
 use crate::report;
-use kp_config::{Diagnostic, ERROR_LOG, LoadOptions, Severity, Sources};
+use kp_config::{Diagnostic, ERROR_LOG, LoadOptions, STATE, Severity, Sources};
 use kp_sys::process::{self, Identity, UnknownIdentity};
 use kp_worker::Prepared;
 use std::io;
@@ -53,6 +53,8 @@ impl Place {
         let load = LoadOptions {
             path: path.clone(),
             prefix,
+            // Only who names a prefix wants everything in it; the built-in one holds configuration alone.
+            state: options.prefix.is_none().then(|| STATE.into()),
             globals,
             error_log,
             resolve_names: true,
@@ -102,6 +104,20 @@ impl Place {
                 })
             }
         }
+    }
+
+    /// The pid file that the configuration names, as far as it can be read; and what is wrong with it, if it cannot be used.
+    /// For who wants to find a running master, whatever has become of its file meanwhile: no names are looked up.
+    pub(crate) fn pid_file(&self) -> (Option<PathBuf>, Option<Refused>) {
+        let loaded = kp_config::load(&LoadOptions {
+            resolve_names: false,
+            ..self.load.clone()
+        });
+        let refused = loaded.config.is_none().then_some(Refused {
+            diagnostics: loaded.diagnostics,
+            sources: loaded.sources,
+        });
+        (loaded.pid, refused)
     }
 
     /// Where complaints go when the configuration names no log because it is wrong: `-e`, else the built-in file.

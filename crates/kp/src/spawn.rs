@@ -3,6 +3,7 @@
 use crate::crew::{Crew, Worker};
 use crate::listeners::Listeners;
 use crate::logs;
+use crate::notify;
 use crate::report;
 use kp_config::model::{CpuAffinity, ErrorLog};
 use kp_shm::{Row, Shm};
@@ -59,12 +60,7 @@ pub(crate) fn worker(
                 .shm
                 .scoreboard()
                 .set_pid(row, u32::try_from(pid).unwrap_or(0));
-            Ok(Worker {
-                slot,
-                pid,
-                row,
-                channel: Some(ours),
-            })
+            Ok(Worker::new(slot, pid, row, ours))
         }
         Ok(Fork::Child) => process::exit_now(i32::from(exit::FATAL)),
         Err(error) => {
@@ -115,6 +111,8 @@ fn become_worker(
     listeners: &Listeners,
 ) -> ! {
     process::set_title("kp: worker process");
+    // The service manager listens to the master.
+    process::forget_variable(notify::VARIABLE);
     let identity = crew.identity.clone();
     let targets = crew.prepared.config.main.error_log.clone();
     let code = match heritage(house, crew, slot, row, Some(channel), listeners) {

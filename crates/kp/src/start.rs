@@ -2,19 +2,21 @@
 //! become a daemon → signals → pid file → fork. Until the pid file is there nothing of a failed start is left behind.
 
 use crate::cli::Options;
+use crate::control::ControlSocket;
 use crate::crew::Crew;
 use crate::listeners::Listeners;
 use crate::logs;
-use crate::master::{Master, SIGNALS, worker_count};
+use crate::master::{Master, Opened, SIGNALS, worker_count};
+use crate::notify::Notifier;
 use crate::pidfile::{self, PidFile};
 use crate::report;
 use crate::settings::{Checked, Place, Refused};
 use crate::spawn::{self, House};
 use kp_shm::Shm;
-use kp_sys::poll;
 use kp_sys::process::{self, Fork};
 use kp_sys::signals::Signals;
 use kp_sys::socket::{recv_fds, send_fds, seqpacket_pair};
+use kp_sys::{clock, poll};
 use kp_worker::error_log;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -125,24 +127,14 @@ fn open(checked: Checked, early_log: Option<&Path>) -> Result<(Crew, Listeners),
     let mut listeners = Listeners::default();
     if let Err(complaints) = listeners
         .stage(&config.http.listeners, slots)
-        .and_then(|()| listeners.commit(&config.http.listeners))
+        .and_then(|()| listeners.commit(&config.http.listeners, clock::monotonic_ms()))
     {
         listeners.close();
         return Err(Refusal::Findings(findings.with(complaints)));
     }
     tell(&findings);
     warn_of_limits(&config.main);
-    Ok((
-        Crew {
-            number: 1,
-            prepared,
-            identity,
-            files,
-            slots,
-            workers: Vec::new(),
-        },
-        listeners,
-    ))
+    Ok((Crew::new(1, prepared, identity, files, slots), listeners))
 }
 
 fn launch(place: Place, crew: Crew, mut listeners: Listeners, command_line: &str) -> ExitCode {
@@ -177,6 +169,11 @@ fn launch(place: Place, crew: Crew, mut listeners: Listeners, command_line: &str
         Ok(pid_file) => pid_file,
         Err(error) => return refuse(&mut listeners, &report::failed("open()", pid, &error)),
     };
+    let mut control = ControlSocket::default();
+    if crew.prepared.config.main.master_process {
+        // Before anybody is told that kp has started. If it fails that is tried again, and told, by the master.
+        let _ = control.follow(pid, clock::monotonic_ms());
+    }
     if let Some(parent) = waiting_parent {
         // The parent may have been killed meanwhile; that changes nothing.
         let _ = send_fds(&parent, b"R", &[]);
@@ -185,7 +182,17 @@ fn launch(place: Place, crew: Crew, mut listeners: Listeners, command_line: &str
         }
     }
     if crew.prepared.config.main.master_process {
-        Master::new(place, house, signals, listeners, pid_file, crew, daemon).run()
+        let opened = Opened {
+            place,
+            house,
+            signals,
+            listeners,
+            pid_file,
+            control,
+            first: crew,
+            daemon,
+        };
+        Master::new(opened).run()
     } else {
         drop(signals);
         alone(&house, crew, &mut listeners, pid_file)
@@ -200,7 +207,10 @@ fn alone(house: &House, crew: Crew, listeners: &mut Listeners, pid_file: PidFile
         .scoreboard()
         .set_pid(row, u32::try_from(process::id()).unwrap_or(0));
     let code = match spawn::heritage(house, crew, 0, row, None, listeners) {
-        Ok(heritage) => kp_worker::run(heritage),
+        Ok(heritage) => {
+            Notifier::new().serving(1, 1);
+            kp_worker::run(heritage)
+        }
         Err(error) => {
             return refuse(
                 listeners,

@@ -50,7 +50,7 @@ pub(crate) fn build() -> String {
          built by {}\n\
          default configuration: {}, then {}\n\
          configure arguments: --prefix={} --conf-path={} --error-log-path={} --http-log-path={} --pid-path={} \
-         --user=nobody --without-http-cache{lacks}\n",
+         --http-client-body-temp-path={state}/client_body_temp --http-proxy-temp-path={state}/proxy_temp --user=nobody --without-http-cache{lacks}\n",
         short(),
         env!("KP_RUSTC_VERSION"),
         first.display(),
@@ -60,6 +60,7 @@ pub(crate) fn build() -> String {
         kp_config::ERROR_LOG,
         kp_config::ACCESS_LOG,
         kp_config::PID,
+        state = kp_config::STATE,
     )
 }
 
@@ -70,6 +71,7 @@ pub(crate) fn help() -> String {
         "{}\
 Usage: kp [-?hvVtTq] [-s signal] [-p prefix]
           [-e filename] [-c filename] [-g directives]
+       kp status [-p prefix] [-e filename] [-c filename] [-g directives]
        kp demo-upstream PORT NAME
 
 Options:
@@ -80,12 +82,15 @@ Options:
   -T            : check the configuration and print it
   -q            : with -t: say nothing unless something is wrong
   -s signal     : tell the running master: stop, quit, reopen, reload
-                  (reload checks first, and waits until the new workers serve)
+                  (reload checks first, and waits until the new workers serve;
+                  reopen waits until nothing is written to the old log files)
   -p prefix     : what relative paths are relative to (default: {})
   -e filename   : error log until the configuration names one (default: {})
   -c filename   : configuration (default: {}, then {})
   -g directives : main directives in front of the configuration
 
+status shows what the running master does, its generations of workers and what each worker is busy with.
+Its exit code: 0 kp runs, 1 it is dead and has left its pid file, 3 it does not run, 4 unknown.
 demo-upstream answers every request on 127.0.0.1:PORT with NAME and the request's head.
 ",
         short(),

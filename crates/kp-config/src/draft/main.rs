@@ -4,7 +4,9 @@ use super::{
     ErrorLogTargetDraft, LevelDraft, ListenDraft, LocationDraft, Reader, TlsDraft, UpstreamDraft,
 };
 use crate::diagnostic::Diagnostic;
-use crate::model::{CpuAffinity, Level, LocationMatch, LogFormat, Map, ServerName, User};
+use crate::model::{
+    CpuAffinity, Level, LocationMatch, LogFormat, Map, ServerName, StopSignal, User,
+};
 use crate::span::{Span, Spanned};
 use crate::syntax::Directive;
 use crate::value;
@@ -23,6 +25,7 @@ pub(crate) struct MainDraft {
     pub(crate) worker_rlimit_nofile: Option<Spanned<u64>>,
     pub(crate) worker_cpu_affinity: Option<Spanned<CpuAffinity>>,
     pub(crate) worker_shutdown_timeout: Option<Spanned<Duration>>,
+    pub(crate) stop_signal: Option<Spanned<StopSignal>>,
     pub(crate) error_log: Option<Spanned<Vec<(ErrorLogTargetDraft, Level)>>>,
     pub(crate) worker_connections: Option<Spanned<u32>>,
     pub(crate) multi_accept: Option<Spanned<bool>>,
@@ -253,6 +256,19 @@ impl Reader<'_> {
                 group: group.text.clone(),
             })
         });
+    }
+
+    /// `stop_signal`.
+    pub(crate) fn stop_signal(
+        &mut self,
+        directive: &Directive,
+        slot: &mut Option<Spanned<StopSignal>>,
+    ) {
+        let choices = [
+            ("fast", StopSignal::Fast),
+            ("graceful", StopSignal::Graceful),
+        ];
+        self.choice(directive, slot, &choices);
     }
 
     /// `use`.

@@ -182,6 +182,11 @@ impl<'a> Reader<'a> {
         self.environment.directory.join(path)
     }
 
+    /// The built-in directory for temporary files of this kind.
+    pub(crate) fn temporary(&self, name: &str) -> PathBuf {
+        self.under_prefix(&self.environment.state).join(name)
+    }
+
     /// Numbers a `types`.
     pub(crate) fn add_types(&mut self, types: Vec<(String, String)>) -> TypeMapId {
         self.type_maps.push(TypeMap { types });

@@ -97,8 +97,19 @@ pub struct Main {
     pub worker_cpu_affinity: CpuAffinity,
     /// `worker_shutdown_timeout`; `None`: wait for ever.
     pub worker_shutdown_timeout: Option<Duration>,
+    /// `stop_signal`, default fast.
+    pub stop_signal: StopSignal,
     /// `working_directory`.
     pub working_directory: Option<PathBuf>,
+}
+
+/// `stop_signal`: what SIGTERM asks of a master.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StopSignal {
+    /// To end at once, as nginx.
+    Fast,
+    /// To finish what it has, as SIGQUIT.
+    Graceful,
 }
 
 /// `user`.

@@ -221,7 +221,7 @@ impl<'a, 'e> Builder<'a, 'e> {
             client_body_buffer_size: or(level.client_body_buffer_size, 16 << 10),
             client_body_temp_path: or(
                 level.client_body_temp_path,
-                self.reader.under_prefix("client_body_temp"),
+                self.reader.temporary("client_body_temp"),
             ),
             client_body_in_file_only: or(level.client_body_in_file_only, BodyInFile::Off),
             send_timeout: or(level.send_timeout, seconds(60)),

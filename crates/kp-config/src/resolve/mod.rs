@@ -15,7 +15,9 @@ mod upstream;
 
 use crate::diagnostic::{Diagnostic, Severity};
 use crate::draft::{self, ErrorLogTargetDraft, MainDraft, Reader};
-use crate::model::{Config, CpuAffinity, ErrorLog, Http, Level, LogTarget, Main, RegexSource};
+use crate::model::{
+    Config, CpuAffinity, ErrorLog, Http, Level, LogTarget, Main, RegexSource, StopSignal,
+};
 use crate::span::{Span, Spanned};
 use crate::syntax::Directive;
 use std::path::PathBuf;
@@ -27,6 +29,8 @@ pub(crate) struct Environment {
     pub(crate) prefix: PathBuf,
     /// Certificates and what goes with them start here: the directory of the configuration file; absolute.
     pub(crate) directory: PathBuf,
+    /// Temporary files that have no directory of their own start here; relative to the prefix.
+    pub(crate) state: PathBuf,
     /// The built-in pid file, where `pid` is not given.
     pub(crate) pid: PathBuf,
     /// The built-in error log, or the one of `-e`; `stderr` is the standard error. It holds where `error_log` is not given.
@@ -46,6 +50,8 @@ pub(crate) struct Environment {
 pub(crate) struct Resolved {
     /// There exactly if no diagnostic is an error.
     pub(crate) config: Option<Config>,
+    /// `pid`.
+    pub(crate) pid: PathBuf,
     /// Findings.
     pub(crate) diagnostics: Vec<Diagnostic>,
     /// The regular expressions of a configuration that cannot be used.
@@ -61,15 +67,18 @@ pub(crate) fn resolve(tree: &[Directive], environment: &Environment) -> Resolved
     let failed = diagnostics
         .iter()
         .any(|diagnostic| diagnostic.severity == Severity::Error);
+    let pid = config.main.pid.clone();
     if failed {
         return Resolved {
             config: None,
+            pid,
             diagnostics,
             regexes: std::mem::take(&mut config.http.regexes),
         };
     }
     Resolved {
         config: Some(config),
+        pid,
         diagnostics,
         regexes: Vec::new(),
     }
@@ -125,6 +134,7 @@ fn main(draft: MainDraft, reader: &mut Reader<'_>) -> Main {
             .worker_shutdown_timeout
             .map(|value| value.value)
             .filter(|time| !time.is_zero()),
+        stop_signal: or(draft.stop_signal, StopSignal::Fast),
         working_directory: draft.working_directory.map(|value| value.value),
     }
 }

@@ -49,7 +49,7 @@ impl Builder<'_, '_> {
             timeout: true,
             ..NextUpstream::default()
         };
-        let temp_path = self.reader.under_prefix("proxy_temp");
+        let temp_path = self.reader.temporary("proxy_temp");
         let seconds = Duration::from_secs;
         Proxy {
             set_headers: or(level.set_headers, Vec::new()),

@@ -201,6 +201,8 @@ fn dead_worker_is_steered_around_until_its_successor_polls() {
     plan.ended(1, 1, KILLED, 60_000);
     assert_eq!(plan.take_actions(), [steer(&[0, 2], 3)]);
     assert_eq!(plan.deadline_ms(), Some(60_000));
+    let due = Vacancy::Due { at_ms: 60_000 };
+    assert_eq!(plan.vacancies(1).collect::<Vec<_>>(), [(1, due)]);
     plan.tick(60_000);
     assert_eq!(plan.take_actions(), [spawn(1, 1)]);
     plan.ready(1, 1);
@@ -216,6 +218,14 @@ fn back_off_doubles_to_ten_seconds_and_starts_over_after_a_long_life() {
         plan.ended(1, 0, KILLED, now);
         let due = plan.deadline_ms().unwrap();
         waits.push(due - now);
+        let said = plan.take_actions();
+        let said = said.iter().rev().find_map(|action| match action {
+            Action::BackOff {
+                deaths, wait_ms, ..
+            } => Some((*deaths as usize, *wait_ms)),
+            _ => None,
+        });
+        assert_eq!(said, Some((waits.len(), due - now)));
         now = due;
         plan.tick(now);
     }
@@ -223,9 +233,17 @@ fn back_off_doubles_to_ten_seconds_and_starts_over_after_a_long_life() {
         waits,
         [100, 200, 400, 800, 1_600, 3_200, 6_400, 10_000, 10_000]
     );
+    plan.take_actions();
     now += LIVED_MS;
     plan.ended(1, 0, KILLED, now);
     assert_eq!(plan.deadline_ms(), Some(now));
+    let actions = plan.take_actions();
+    assert!(
+        !actions
+            .iter()
+            .any(|action| matches!(action, Action::BackOff { .. })),
+        "{actions:?}"
+    );
     plan.tick(now);
     plan.ended(1, 0, KILLED, now);
     assert_eq!(plan.deadline_ms(), Some(now + 100));
@@ -318,6 +336,7 @@ fn graceful_stop_drains_what_serves_and_terminates_what_starts_and_can_be_hasten
         [
             Action::CloseListeners,
             drain,
+            Action::Abandoned { generation: 2 },
             Action::Terminate { generation: 2 }
         ]
     );

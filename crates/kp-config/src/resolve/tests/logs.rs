@@ -187,12 +187,34 @@ fn mistakes() {
 }
 
 #[test]
-fn the_error_log_of_the_command_line() {
-    let reading = testing::nginx("events { }");
+fn the_error_log_and_the_temporary_files_of_the_command_line() {
+    let reading =
+        testing::nginx("events { } http { server { client_body_temp_path body; listen 1; } }");
     let environment = Environment {
         error_log: "stderr".into(),
+        state: "/state".into(),
         ..environment()
     };
-    let config = resolve(&reading.directives, &environment).config;
-    assert_eq!(config.unwrap().main.error_log[0].target, LogTarget::Stderr);
+    let config = resolve(&reading.directives, &environment).config.unwrap();
+    assert_eq!(config.main.error_log[0].target, LogTarget::Stderr);
+    let temporary = [
+        "/state/client_body_temp",
+        "/state/proxy_temp",
+        "/prefix/body",
+    ];
+    for path in &config.temp_paths {
+        assert!(
+            temporary
+                .iter()
+                .any(|known| path == std::path::Path::new(known)),
+            "{}",
+            path.display()
+        );
+    }
+    assert!(
+        config
+            .temp_paths
+            .contains(&PathBuf::from("/state/proxy_temp"))
+    );
+    assert!(config.temp_paths.contains(&PathBuf::from("/prefix/body")));
 }

@@ -29,6 +29,7 @@ pub(super) fn environment() -> Environment {
     Environment {
         prefix: "/prefix".into(),
         directory: "/conf".into(),
+        state: std::path::PathBuf::new(),
         pid: "/run/kp.pid".into(),
         error_log: "/logs/error.log".into(),
         access_log: "/logs/access.log".into(),

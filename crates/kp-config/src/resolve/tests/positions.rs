@@ -143,6 +143,7 @@ fn mistakes_of_main_and_events() {
             "worker_cpu_affinity 01x;",
             "1:21 invalid character \"x\" in \"worker_cpu_affinity\"",
         ),
+        ("stop_signal gracefull;", "1:13 invalid value \"gracefull\""),
         (
             "worker_rlimit_nofile x;",
             "1:22 \"worker_rlimit_nofile\" directive invalid number",

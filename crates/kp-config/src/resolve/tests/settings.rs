@@ -3,7 +3,7 @@
 use super::*;
 use crate::model::{
     BodyInFile, CpuAffinity, Forwarding, LingeringClose, ProxyHttpVersion, RequestBuffering, Root,
-    SameSite, ServerTokens,
+    SameSite, ServerTokens, StopSignal,
 };
 use crate::template::{Pattern, Template};
 
@@ -11,7 +11,7 @@ use crate::template::{Pattern, Template};
 fn main_and_events() {
     let config = config(
         "daemon off; master_process off; worker_processes auto; user www; pid run/x.pid; working_directory /tmp;
-worker_rlimit_nofile 4096; worker_cpu_affinity 01 10; worker_shutdown_timeout 1m;
+worker_rlimit_nofile 4096; worker_cpu_affinity 01 10; worker_shutdown_timeout 1m; stop_signal graceful;
 events { worker_connections 10; multi_accept on; use epoll; }",
     );
     let main = &config.main;
@@ -27,6 +27,7 @@ events { worker_connections 10; multi_accept on; use epoll; }",
         CpuAffinity::Masks(vec![vec![0], vec![1]])
     );
     assert_eq!(main.worker_shutdown_timeout.unwrap().as_secs(), 60);
+    assert_eq!(main.stop_signal, StopSignal::Graceful);
 }
 
 #[test]
@@ -42,6 +43,7 @@ fn defaults_of_main() {
         (main.user.is_none(), main.worker_shutdown_timeout),
         (true, None)
     );
+    assert_eq!(main.stop_signal, StopSignal::Fast);
     assert_eq!(main.pid, PathBuf::from("/run/kp.pid"));
     assert_eq!(config.http.servers, []);
 }

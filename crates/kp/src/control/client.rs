@@ -1,0 +1,73 @@
+//! The command line's side of the control socket.
+
+use super::{Answer, Request};
+use kp_sys::poll::{self, Interest};
+use kp_sys::socket::{self, ShortPath, Target};
+use kp_sys::{clock, io as bytes};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::time::Duration;
+
+/// Between two attempts to connect to a socket whose queue is full.
+const LOOK: Duration = Duration::from_millis(20);
+/// Longest answer that is taken.
+const ANSWER_MAX_BYTES: usize = 16 << 20;
+
+/// Why there is no answer.
+#[derive(Debug)]
+pub(crate) enum NoAnswer {
+    /// Nobody can be asked.
+    Unreachable(io::Error),
+    /// The connection ended: the master has ended.
+    Ended,
+    /// It took too long.
+    Late,
+}
+
+/// Asks, and waits at most `limit` for the answer.
+pub(crate) fn ask(path: &Path, request: Request, limit: Duration) -> Result<Answer, NoAnswer> {
+    let deadline_ms = clock::monotonic_ms() + limit.as_millis() as u64;
+    let connection = connect(path, deadline_ms)?;
+    let line = format!("{}\n", request.word());
+    // So short a line always fits into an empty buffer.
+    bytes::send(&connection, line.as_bytes()).map_err(|_| NoAnswer::Ended)?;
+    let mut answer = Vec::new();
+    loop {
+        match bytes::recv_into(&connection, &mut answer, 64 * 1024) {
+            Ok(0) => break,
+            Ok(_) if answer.len() > ANSWER_MAX_BYTES => break,
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                let source = [(connection.as_fd(), Interest::Read)];
+                let left = remaining(deadline_ms).ok_or(NoAnswer::Late)?;
+                poll::wait(source, Some(left)).map_err(NoAnswer::Unreachable)?;
+            }
+            Err(_) => break,
+        }
+    }
+    Answer::decode(&answer).ok_or(NoAnswer::Ended)
+}
+
+fn connect(path: &Path, deadline_ms: u64) -> Result<OwnedFd, NoAnswer> {
+    let short = ShortPath::of(path).map_err(NoAnswer::Unreachable)?;
+    loop {
+        match socket::connect(Target::Unix(short.path()), None) {
+            Ok(connection) => return Ok(connection),
+            // The queue is full: others ask.
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                let left = remaining(deadline_ms).ok_or(NoAnswer::Late)?;
+                poll::readable(&[], Some(left.min(LOOK))).map_err(NoAnswer::Unreachable)?;
+            }
+            Err(error) => return Err(NoAnswer::Unreachable(error)),
+        }
+    }
+}
+
+fn remaining(deadline_ms: u64) -> Option<Duration> {
+    deadline_ms
+        .checked_sub(clock::monotonic_ms())
+        .filter(|left| *left > 0)
+        .map(Duration::from_millis)
+}

@@ -1,0 +1,36 @@
+//! The shared books after a worker was killed: compared once a second for a while, and put right.
+
+use kp_shm::{Repair, Shm};
+
+const EVERY_MS: u64 = 1_000;
+const FOR_MS: u64 = 30_000;
+
+/// When the books are looked at next.
+#[derive(Debug, Default)]
+pub(super) struct Books {
+    repair: Repair,
+    due_ms: Option<u64>,
+    until_ms: u64,
+}
+
+impl Books {
+    /// A worker was killed: whatever it held in that instant may be missing.
+    pub(super) fn suspect(&mut self, now_ms: u64) {
+        self.due_ms = Some(now_ms + EVERY_MS);
+        self.until_ms = now_ms + FOR_MS;
+    }
+
+    /// When [`Books::look`] has something to do.
+    pub(super) fn due_ms(&self) -> Option<u64> {
+        self.due_ms
+    }
+
+    /// Compares them, if it is time.
+    pub(super) fn look(&mut self, shm: &Shm, now_ms: u64) {
+        if self.due_ms.is_some_and(|due| due <= now_ms) {
+            self.repair.sweep(shm);
+            let again = now_ms < self.until_ms || self.repair.is_suspicious();
+            self.due_ms = again.then_some(now_ms + EVERY_MS);
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! What reaches the master: words of its workers, deaths, signals. All of it goes into the plan.
+
+use super::Master;
+use super::status::{self, Load};
+use crate::crew::Worker;
+use crate::generation::{Stop, describe};
+use crate::report;
+use kp_config::model::StopSignal;
+use kp_sys::process::{self, Ending};
+use kp_sys::signals::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH, Signals};
+use kp_sys::{clock, socket};
+use kp_worker::message;
+use std::io;
+
+impl Master {
+    pub(super) fn hear_workers(&mut self) {
+        let mut ready = Vec::new();
+        let mut refused = Vec::new();
+        for crew in &mut self.crews {
+            for worker in &mut crew.workers {
+                while let Some(channel) = &worker.channel {
+                    match socket::recv_fds(channel) {
+                        Ok(Some((text, _))) => match text.split_first() {
+                            Some((&message::READY, _)) => ready.push((crew.number, worker.slot)),
+                            Some((&message::LOGS, _)) => worker.logs_taken += 1,
+                            Some((&message::FAILED, reason)) => {
+                                refused.push((
+                                    crew.number,
+                                    String::from_utf8_lossy(reason).into_owned(),
+                                ));
+                            }
+                            _ => {
+                                log::error!(target: "alert", "worker process {} sent an unknown message", worker.pid);
+                            }
+                        },
+                        Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                        Ok(None) | Err(_) => worker.channel = None,
+                    }
+                }
+            }
+        }
+        for (generation, slot) in ready {
+            self.plan.ready(generation, slot);
+        }
+        for (generation, reason) in refused {
+            log::error!(target: "emerg", "{reason}");
+            self.plan.refuse(generation, reason);
+        }
+    }
+
+    pub(super) fn collect_dead(&mut self) {
+        loop {
+            match process::reap() {
+                Ok(Some((pid, ending))) => self.bury(pid, ending),
+                Ok(None) => return,
+                Err(error) => {
+                    log::error!(target: "alert", "waitpid() failed ({})", report::numbered(&error));
+                    return;
+                }
+            }
+        }
+    }
+
+    fn bury(&mut self, pid: i32, ending: Ending) {
+        let ended = describe(ending);
+        let Some((generation, worker)) = self.dismiss(pid) else {
+            // As process 1 of a container the master inherits every orphan there.
+            log::info!(target: "notice", "unknown process {pid} {ended}");
+            return;
+        };
+        // Before the row is freed: it says what the worker was at.
+        let place = self.last_words(generation, &worker);
+        match ending {
+            Ending::Exited(2) => {
+                log::error!(target: "alert", "worker process {pid} {ended} ({place}): it cannot start, and is not started again");
+            }
+            Ending::Exited(0) => log::info!(target: "notice", "worker process {pid} {ended}"),
+            Ending::Exited(_) | Ending::Signaled { .. } => {
+                log::error!(target: "alert", "worker process {pid} {ended} ({place})");
+            }
+        }
+        let now = clock::monotonic_ms();
+        self.house.shm.reap(worker.row);
+        if matches!(ending, Ending::Signaled { .. }) {
+            self.books.suspect(now);
+        }
+        self.plan.ended(generation, worker.slot, ending, now);
+    }
+
+    /// Takes a worker out of its generation; `None`: there is no such worker.
+    fn dismiss(&mut self, pid: i32) -> Option<(u32, Worker)> {
+        self.crews.iter_mut().find_map(|crew| {
+            let index = crew.workers.iter().position(|worker| worker.pid == pid)?;
+            Some((crew.number, crew.workers.swap_remove(index)))
+        })
+    }
+
+    /// Who a worker was, and what it held.
+    fn last_words(&self, generation: u32, worker: &Worker) -> String {
+        let who = format!("generation {generation}, slot {}", worker.slot);
+        let load = Load::of(&self.house.shm, worker.row);
+        match self.house.shm.scoreboard().process(worker.row) {
+            Some(process) => {
+                let state = status::state_name(process.state);
+                format!("{who}, {state}, {}", load.shown())
+            }
+            None => who,
+        }
+    }
+
+    /// Whether SIGTERM asks for a graceful stop (`stop_signal`). While one is under way it is meant to end it.
+    fn finishes_at_term(&self) -> bool {
+        let serving = self.plan.serving().map(|(number, _)| number);
+        let crew = self
+            .crews
+            .iter()
+            .find(|crew| serving.is_none_or(|number| crew.number == number));
+        !self.plan.is_stopping()
+            && crew
+                .is_some_and(|crew| crew.prepared.config.main.stop_signal == StopSignal::Graceful)
+    }
+
+    pub(super) fn hear_signals(&mut self) {
+        let came = self
+            .signals
+            .as_mut()
+            .map(Signals::drain)
+            .unwrap_or_default();
+        let now = clock::monotonic_ms();
+        for signal in came {
+            match signal {
+                SIGTERM if self.finishes_at_term() => {
+                    log::info!(target: "notice", "signal {signal} (SIGTERM) received, shutting down");
+                    self.plan.stop(Stop::Graceful, now);
+                }
+                SIGTERM | SIGINT => {
+                    let name = if signal == SIGTERM {
+                        "SIGTERM"
+                    } else {
+                        "SIGINT"
+                    };
+                    log::info!(target: "notice", "signal {signal} ({name}) received, exiting");
+                    self.plan.stop(Stop::Fast, now);
+                }
+                SIGQUIT => {
+                    log::info!(target: "notice", "signal {signal} (SIGQUIT) received, shutting down");
+                    self.plan.stop(Stop::Graceful, now);
+                }
+                SIGHUP if self.plan.is_stopping() => {}
+                SIGHUP => {
+                    log::info!(target: "notice", "signal {signal} (SIGHUP) received, reconfiguring");
+                    self.reloads.want(None);
+                }
+                SIGUSR1 => {
+                    log::info!(target: "notice", "signal {signal} (SIGUSR1) received, reopening logs");
+                    self.reopen_logs(None);
+                }
+                SIGWINCH if self.daemon => {
+                    log::info!(target: "notice", "signal {signal} (SIGWINCH) received, shutting down worker processes");
+                    self.plan.retire();
+                }
+                SIGUSR2 => {
+                    log::info!(target: "notice", "signal {signal} (SIGUSR2) received: changing the binary is not supported yet, ignored");
+                }
+                // SIGCHLD only wakes the loop; SIGWINCH in the foreground is a resized terminal.
+                _ => {}
+            }
+        }
+    }
+}

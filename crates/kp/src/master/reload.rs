@@ -1,0 +1,98 @@
+//! A reload's first half: everything it may trip over (text, logs, directories, sockets) is tried before the plan hears of a
+//! new generation.
+
+use super::queue::{self, Failure};
+use super::{Master, worker_count};
+use crate::crew::Crew;
+use crate::logs;
+use crate::pidfile;
+use crate::settings::Checked;
+use kp_config::Diagnostic;
+use kp_sys::clock;
+use std::path::Path;
+
+impl Master {
+    /// Tries a new configuration; what is wrong is logged and told to those who asked, and nothing changes.
+    pub(super) fn reload(&mut self) {
+        self.reloads.begin();
+        self.notifier.reloading();
+        let tried = match self.place.check() {
+            Ok(checked) => self.stage(checked),
+            Err(refused) => {
+                refused.log();
+                Err(Failure::refused(&refused))
+            }
+        };
+        match tried {
+            Ok(crew) => {
+                self.plan.begin(crew.slots, clock::monotonic_ms());
+                log::info!(target: "notice", "start worker processes");
+                self.crews.push(crew);
+            }
+            Err(failure) => self.reload_failed(failure),
+        }
+    }
+
+    fn stage(&mut self, checked: Checked) -> Result<Crew, Failure> {
+        let Checked {
+            prepared,
+            identity,
+            findings,
+        } = checked;
+        let slots = worker_count(&prepared.config.main);
+        let staged = self
+            .try_pid_file(&prepared.config.main.pid)
+            .and_then(|()| logs::make_temporary(&prepared.config.temp_paths, identity.as_ref()))
+            .and_then(|()| logs::open(&prepared.config))
+            .and_then(|files| {
+                let listeners = &prepared.config.http.listeners;
+                self.listeners.stage(listeners, slots).map(|()| files)
+            });
+        let files = match staged {
+            Ok(files) => files,
+            Err(complaints) => {
+                let refused = findings.with(complaints);
+                refused.log();
+                return Err(Failure::refused(&refused));
+            }
+        };
+        findings.log();
+        Ok(Crew::new(
+            self.plan.next_number(),
+            prepared,
+            identity,
+            files,
+            slots,
+        ))
+    }
+
+    /// Whether the pid file can be where it is wanted; it is moved when the new generation serves.
+    fn try_pid_file(&self, wanted: &Path) -> Result<(), Vec<Diagnostic>> {
+        if self.pid_file.is_at(wanted) {
+            return Ok(());
+        }
+        if let Some(pid) = pidfile::living_master(wanted) {
+            let shown = wanted.display();
+            let text = format!("another kp is running (pid {pid}), as \"{shown}\" says");
+            return Err(vec![Diagnostic::system(text)]);
+        }
+        pidfile::probe(wanted).map_err(|complaint| vec![complaint])
+    }
+
+    /// A reload has come to a good end: everybody who asked for it is told.
+    pub(super) fn reload_worked(&mut self, generation: u32, workers: u32) {
+        for asker in self.reloads.end(Ok(()), clock::unix_ms()) {
+            self.answer(asker, &queue::success(generation, workers));
+        }
+    }
+
+    /// A reload has come to a bad end: everybody who asked for it is told.
+    pub(super) fn reload_failed(&mut self, failure: Failure) {
+        let serves = self.plan.serving().is_some();
+        let (answer, lines) = failure.into_answer(serves);
+        self.notifier.reload_failed(&lines.join("; "));
+        for asker in self.reloads.end(Err(lines), clock::unix_ms()) {
+            self.answer(asker, &answer);
+        }
+    }
+}

@@ -1,0 +1,265 @@
+//! `-s` and `status`: orders and a question for a running master.
+//!
+//! `stop` and `quit` are signals, and kp returns at once. The others go over the control socket, whose answer decides the
+//! exit status: `reload` is answered when the new workers serve or have failed, `reopen` when nothing is written to the old
+//! log files any more.
+
+use crate::check;
+use crate::cli::{Options, Order};
+use crate::control::client::{self, NoAnswer};
+use crate::control::{self, Answer, Request};
+use crate::pidfile;
+use crate::report;
+use crate::settings::Place;
+use kp_config::model::Main;
+use kp_sys::process;
+use kp_sys::signals::{SIGINT, SIGQUIT, SIGUSR1};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// How long an order waits for its answer.
+const LIMIT: Duration = Duration::from_secs(60);
+/// A question that the master can answer at once.
+const BRIEF: Duration = Duration::from_secs(5);
+
+/// `-s`.
+pub(crate) fn run(options: &Options, order: Order) -> ExitCode {
+    if order == Order::Reload {
+        return reload(options);
+    }
+    let checked = Place::find(options).map_err(report::say).and_then(|place| {
+        place
+            .check()
+            .map_err(|refused| report::print(&refused.rendered()))
+    });
+    let Ok(checked) = checked else {
+        return ExitCode::FAILURE;
+    };
+    let main = &checked.prepared.config.main;
+    match order {
+        // Not SIGTERM, which `stop_signal` may have made graceful.
+        Order::Stop => send(&main.pid, SIGINT),
+        Order::Quit => send(&main.pid, SIGQUIT),
+        // Without a master there is nobody to answer.
+        Order::Reopen if !main.master_process => send(&main.pid, SIGUSR1),
+        Order::Reopen => ask(main, Request::Reopen, "kill -USR1"),
+        Order::Reload => ask(main, Request::Reload, "kill -HUP"),
+    }
+}
+
+fn send(pid_file: &Path, signal: i32) -> ExitCode {
+    let sent = pidfile::read(pid_file)
+        .map_err(|complaint| format!("[error] {complaint}"))
+        .and_then(|pid| {
+            process::kill(pid, signal).map_err(|error| {
+                let numbered = report::numbered(&error);
+                format!("[alert] kill({pid}, {signal}) failed ({numbered})")
+            })
+        });
+    match sent {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(complaint) => fail(complaint),
+    }
+}
+
+/// Checks, asks, and waits for how it went.
+fn reload(options: &Options) -> ExitCode {
+    let checked = match check::checked(options) {
+        Ok((_, checked)) => checked,
+        Err(code) => return code,
+    };
+    report::print(&checked.findings.rendered());
+    let main = &checked.prepared.config.main;
+    if !main.master_process {
+        return fail(
+            "[error] master_process is off: there is no master to reload, stop kp and start it again",
+        );
+    }
+    ask(main, Request::Reload, "kill -HUP")
+}
+
+/// Asks the master that runs by a configuration. `instead`: what works without an answer.
+fn ask(main: &Main, request: Request, instead: &str) -> ExitCode {
+    let pid = match pidfile::read(&main.pid) {
+        Ok(pid) => pid,
+        Err(complaint) => return fail(format_args!("[error] {complaint}")),
+    };
+    let socket = control::path_of(&main.pid);
+    match client::ask(&socket, request, LIMIT) {
+        Ok(Answer::Done(text)) => {
+            // It is done, whoever reads the line.
+            let _ = io::stdout().lock().write_all(text.as_bytes());
+            ExitCode::SUCCESS
+        }
+        Ok(Answer::Failed(text)) => {
+            report::print(&text);
+            ExitCode::FAILURE
+        }
+        Err(NoAnswer::Ended) => fail(format_args!("[error] the master process {pid} has ended")),
+        Err(NoAnswer::Late) => fail(late(&socket, pid, LIMIT, BRIEF)),
+        Err(NoAnswer::Unreachable(error)) => {
+            let why = unreachable(&main.pid, pid, &socket, &error);
+            match pidfile::living_master(&main.pid) {
+                Some(_) => fail(format_args!(
+                    "[error] {why}; \"{instead} {pid}\" works without an answer"
+                )),
+                None => fail(format_args!("[error] {why}")),
+            }
+        }
+    }
+}
+
+fn fail(complaint: impl std::fmt::Display) -> ExitCode {
+    report::say(complaint);
+    ExitCode::FAILURE
+}
+
+/// What the master was waiting for when there was no answer in time.
+fn late(socket: &Path, pid: i32, limit: Duration, brief: Duration) -> String {
+    let seconds = limit.as_secs();
+    match client::ask(socket, Request::Progress, brief) {
+        Ok(Answer::Done(text) | Answer::Failed(text)) => {
+            format!("[error] not done in {seconds} s: {}", text.trim_end())
+        }
+        Err(_) => format!(
+            "[error] not done in {seconds} s: the master process {pid} does not answer, it may be stopped, or wait for a name server"
+        ),
+    }
+}
+
+/// Why nobody can be asked.
+fn unreachable(pid_file: &Path, pid: i32, socket: &Path, error: &io::Error) -> String {
+    if pidfile::living_master(pid_file).is_none() {
+        return format!(
+            "kp does not run: the process {pid} of \"{}\" has ended",
+            pid_file.display()
+        );
+    }
+    let failed = report::failed("connect()", socket, error);
+    if error.kind() == io::ErrorKind::PermissionDenied {
+        return format!("{failed}: only root and the user of the master process {pid} may ask it");
+    }
+    format!("{failed}: the master process {pid} cannot be asked")
+}
+
+/// Exit codes of `status`, the Linux Standard Base's.
+mod code {
+    pub(super) const RUNS: u8 = 0;
+    pub(super) const DEAD: u8 = 1;
+    pub(super) const STOPPED: u8 = 3;
+    pub(super) const UNKNOWN: u8 = 4;
+}
+
+/// `kp status`.
+pub(crate) fn status(options: &Options) -> ExitCode {
+    let place = match Place::find(options) {
+        Ok(place) => place,
+        Err(complaint) => {
+            report::say(complaint);
+            return ExitCode::from(code::UNKNOWN);
+        }
+    };
+    let (pid_file, refused) = place.pid_file();
+    let found = pid_file.map(|pid_file| {
+        let pid = pidfile::living_master(&pid_file);
+        (pid_file, pid)
+    });
+    match (found, refused) {
+        (Some((pid_file, Some(pid))), _) => status_of(&pid_file, pid),
+        // The pid file is a guess, so that its lack says nothing.
+        (_, Some(refused)) => {
+            report::print(&refused.rendered());
+            report::say("it is not known whether kp runs: the configuration cannot be used");
+            ExitCode::from(code::UNKNOWN)
+        }
+        (Some((pid_file, None)), None) => absent(&pid_file),
+        (None, None) => ExitCode::from(code::UNKNOWN),
+    }
+}
+
+fn status_of(pid_file: &Path, pid: i32) -> ExitCode {
+    let socket = control::path_of(pid_file);
+    let (said, code) = match client::ask(&socket, Request::Status, BRIEF) {
+        Ok(Answer::Done(text)) => {
+            let _ = io::stdout().lock().write_all(text.as_bytes());
+            return ExitCode::from(code::RUNS);
+        }
+        Ok(Answer::Failed(text)) => (text, code::UNKNOWN),
+        Err(NoAnswer::Unreachable(error)) => {
+            let why = unreachable(pid_file, pid, &socket, &error);
+            (format!("kp runs, process {pid}, but {why}"), code::RUNS)
+        }
+        Err(NoAnswer::Late) => {
+            let seconds = BRIEF.as_secs();
+            let why = format!("the master process {pid} has not answered in {seconds} s");
+            (why, code::UNKNOWN)
+        }
+        Err(NoAnswer::Ended) => (
+            format!("the master process {pid} has just ended"),
+            code::UNKNOWN,
+        ),
+    };
+    report::say(said);
+    ExitCode::from(code)
+}
+
+fn absent(pid_file: &PathBuf) -> ExitCode {
+    let shown = pid_file.display();
+    let code = match pidfile::read(pid_file) {
+        Ok(pid) => {
+            report::say(format_args!(
+                "kp does not run: the process {pid} of \"{shown}\" has ended and left its pid file"
+            ));
+            code::DEAD
+        }
+        Err(_) if !pid_file.exists() => {
+            report::say(format_args!("kp does not run: there is no \"{shown}\""));
+            code::STOPPED
+        }
+        Err(complaint) => {
+            report::say(complaint);
+            code::UNKNOWN
+        }
+    };
+    ExitCode::from(code)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::control::ControlSocket;
+    use kp_sys::poll;
+
+    #[test]
+    fn who_waited_in_vain_learns_for_what() {
+        let folder = tempfile::tempdir().unwrap();
+        let pid_file = folder.path().join("kp.pid");
+        let path = control::path_of(&pid_file);
+        let mut socket = ControlSocket::default();
+        socket.follow(&pid_file, 0).unwrap();
+        let (limit, brief) = (Duration::from_secs(60), Duration::from_millis(50));
+        let silent = late(&path, 7, limit, brief);
+        assert!(
+            silent.contains("in 60 s: the master process 7 does not answer"),
+            "{silent}"
+        );
+        let said = std::thread::scope(|scope| {
+            let asked = scope.spawn(|| late(&path, 7, limit, Duration::from_secs(5)));
+            while !asked.is_finished() {
+                poll::wait(socket.sources(), Some(Duration::from_millis(20))).unwrap();
+                for (asker, request) in socket.hear(0) {
+                    assert_eq!(request, Request::Progress);
+                    let text = "generation 4 is starting: 1 of 2 workers ready\n";
+                    socket.answer(asker, &Answer::Done(text.into()), 0);
+                }
+            }
+            asked.join().unwrap()
+        });
+        assert_eq!(
+            said,
+            "[error] not done in 60 s: generation 4 is starting: 1 of 2 workers ready"
+        );
+    }
+}
