@@ -17,7 +17,7 @@ use kp_tests::source;
 use serde_json::Value;
 
 /// Who may depend on which crate of the house. Nothing else.
-const ARROWS: [(&str, &[&str]); 9] = [
+const ARROWS: [(&str, &[&str]); 10] = [
     ("kp-sys", &[]),
     ("kp-shm", &["kp-sys"]),
     ("kp-config", &[]),
@@ -27,10 +27,12 @@ const ARROWS: [(&str, &[&str]); 9] = [
         "kp-proxy",
         &["kp-http", "kp-upstream", "kp-config", "kp-shm"],
     ),
+    ("kp-tls", &["kp-config", "kp-shm"]),
     (
         "kp-worker",
         &[
             "kp-proxy",
+            "kp-tls",
             "kp-http",
             "kp-upstream",
             "kp-config",
@@ -38,12 +40,15 @@ const ARROWS: [(&str, &[&str]); 9] = [
             "kp-sys",
         ],
     ),
-    ("kp", &["kp-worker", "kp-config", "kp-shm", "kp-sys"]),
+    (
+        "kp",
+        &["kp-worker", "kp-tls", "kp-config", "kp-shm", "kp-sys"],
+    ),
     ("kp-tests", &["kp-config"]),
 ];
 
 /// Outside crates that only one crate of the house may use.
-const OWNED: [(&str, &str); 10] = [
+const OWNED: [(&str, &str); 16] = [
     ("libc", "kp-sys"),
     ("nix", "kp-sys"),
     ("signal-hook", "kp-sys"),
@@ -51,6 +56,12 @@ const OWNED: [(&str, &str); 10] = [
     ("saphyr-parser", "kp-config"),
     ("httparse", "kp-http"),
     ("regex-automata", "kp-proxy"),
+    ("rustls", "kp-tls"),
+    ("rustls-webpki", "kp-tls"),
+    ("aws-lc-rs", "kp-tls"),
+    ("arc-swap", "kp-tls"),
+    ("x509-cert", "kp-tls"),
+    ("pkcs8", "kp-tls"),
     ("mio", "kp-worker"),
     ("env_logger", "kp"),
     ("sd-notify", "kp"),

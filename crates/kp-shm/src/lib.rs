@@ -9,11 +9,13 @@ mod counters;
 mod peers;
 mod repair;
 mod scoreboard;
+mod tickets;
 
 pub use counters::{Block, Counter, Counters, Kind};
 pub use peers::{Health, Key, PeerRow, Peers};
 pub use repair::Repair;
 pub use scoreboard::{Process, Row, Scoreboard, State};
+pub use tickets::{TicketKey, TicketKeys, TicketReader, TicketRing};
 
 use kp_sys::region::Region;
 use std::io;

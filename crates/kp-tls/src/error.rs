@@ -1,0 +1,107 @@
+//! Why a handshake or a connection failed, in words for the error log.
+
+use crate::reason::Reason;
+use rustls::{AlertDescription, CertificateError, Error, InvalidMessage, PeerIncompatible};
+use std::fmt;
+
+/// What went wrong with a connection. Whatever is to be told to the peer already stands in the output.
+#[derive(Debug, Clone, PartialEq)]
+pub enum TlsError {
+    /// The peer ended the connection with an alert.
+    Alert(AlertDescription),
+    /// The peer's certificate does not hold.
+    Certificate(Reason),
+    /// There is nothing both sides can speak: protocols, suites, groups, signatures.
+    Incompatible(PeerIncompatible),
+    /// The peer broke the protocol, or something in between the bytes.
+    Protocol(Error),
+    /// The virtual host refuses handshakes (`ssl_reject_handshake`), or has no certificate that the client can use.
+    Rejected,
+    /// A message of the handshake is longer than any honest one.
+    TooLong,
+    /// The connection ended without close_notify: what was received may be cut short (RFC 8446 §6.1).
+    Truncated,
+    /// Nothing can be sent any more: close_notify was sent, or the handshake is not over.
+    NotOpen,
+}
+
+impl TlsError {
+    /// Whether the other side is to blame in a way that is not worth more than a line at level info: nginx logs what
+    /// clients do wrong in a handshake there.
+    pub fn is_peers_fault(&self) -> bool {
+        !matches!(self, Self::NotOpen)
+    }
+}
+
+impl From<Error> for TlsError {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::AlertReceived(alert) => Self::Alert(alert),
+            Error::PeerIncompatible(why) => Self::Incompatible(why),
+            Error::InvalidCertificate(why) => Self::Certificate(Reason::of_rustls(&why)),
+            Error::General(_) => Self::Rejected,
+            Error::InvalidMessage(InvalidMessage::HandshakePayloadTooLarge) => Self::TooLong,
+            error => Self::Protocol(error),
+        }
+    }
+}
+
+impl fmt::Display for TlsError {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Alert(alert) => write!(out, "the peer sent the alert {}", alert_name(*alert)),
+            Self::Certificate(reason) => write!(out, "certificate verify error: {reason}"),
+            Self::Incompatible(why) => write!(out, "nothing in common with the peer: {why:?}"),
+            Self::Protocol(error) => write!(out, "{error}"),
+            Self::Rejected => write!(out, "the handshake was rejected for this name"),
+            Self::TooLong => write!(out, "a handshake message is too long"),
+            Self::Truncated => write!(out, "the connection ended without close_notify"),
+            Self::NotOpen => write!(out, "the connection is not open for sending"),
+        }
+    }
+}
+
+impl std::error::Error for TlsError {}
+
+/// The name of RFC 8446 §6 for an alert.
+fn alert_name(alert: AlertDescription) -> String {
+    let mut name = String::new();
+    // The library's names are RFC 8446's in another spelling.
+    for letter in format!("{alert:?}").chars() {
+        if letter.is_ascii_uppercase() && !name.is_empty() {
+            name.push('_');
+        }
+        name.push(letter.to_ascii_lowercase());
+    }
+    name
+}
+
+impl Reason {
+    /// The reason in what the library reports; our own verifiers put one inside.
+    fn of_rustls(error: &CertificateError) -> Self {
+        match error {
+            CertificateError::Other(other) => other
+                .0
+                .downcast_ref::<Self>()
+                .cloned()
+                .unwrap_or(Self::Unspecified),
+            CertificateError::BadSignature => Self::SignatureFailure,
+            CertificateError::BadEncoding => Self::BadEncoding,
+            _ => Self::Unspecified,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn alerts_have_the_names_of_the_rfc() {
+        let said = |alert| TlsError::Alert(alert).to_string();
+        assert_eq!(
+            said(AlertDescription::UnknownCA),
+            "the peer sent the alert unknown_ca"
+        );
+    }
+}

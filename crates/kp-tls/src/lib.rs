@@ -1,0 +1,39 @@
+//! Everything TLS, without I/O: certificates and keys, handshakes, tickets, verification, records.
+//!
+//! [`Tls::load`] turns a configuration into what handshakes are made with. On a listener a [`HelloReader`] finds out which
+//! virtual host a client asks for, [`Server::accept`] makes the [`Session`] and [`Server::verdict`] judges the client's
+//! certificate afterwards; towards upstreams [`Upstream::connect`] makes one. Bytes go in and come out; sockets,
+//! deadlines and the choice of a virtual host are the caller's. Nothing here reads a clock ([`Clock`]) or a file (the
+//! reader that is given).
+
+mod certificate;
+mod clock;
+mod error;
+mod facts;
+mod hello;
+mod load;
+mod name;
+pub mod names;
+mod pair;
+mod pem;
+mod possession;
+mod reason;
+mod server;
+mod session;
+mod suites;
+mod tickets;
+mod trust;
+mod upstream;
+
+pub use certificate::{Certificate, fingerprint, to_pem};
+pub use clock::Clock;
+pub use error::TlsError;
+pub use facts::Facts;
+pub use hello::{ClientHello, Hello, HelloReader};
+pub use load::{ReadFile, Tls, expiry_warning};
+pub use pair::{Pair, PairError};
+pub use reason::Reason;
+pub use rustls::pki_types::CertificateDer;
+pub use server::{Server, Verdict};
+pub use session::{Progress, Scratch, Session, Stage};
+pub use upstream::Upstream;
