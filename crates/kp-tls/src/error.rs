@@ -63,17 +63,21 @@ impl fmt::Display for TlsError {
 
 impl std::error::Error for TlsError {}
 
-/// The name of RFC 8446 §6 for an alert.
+/// The name of RFC 8446 §6 for an alert; the library has the same in another spelling.
 fn alert_name(alert: AlertDescription) -> String {
+    let letters: Vec<char> = format!("{alert:?}").chars().collect();
     let mut name = String::new();
-    // The library's names are RFC 8446's in another spelling.
-    for letter in format!("{alert:?}").chars() {
-        if letter.is_ascii_uppercase() && !name.is_empty() {
+    for (index, letter) in letters.iter().enumerate() {
+        let before = index.checked_sub(1).and_then(|index| letters.get(index));
+        let after = letters.get(index + 1);
+        let word = before.is_some_and(|one| one.is_lowercase())
+            || (before.is_some() && after.is_some_and(|one| one.is_lowercase()));
+        if letter.is_uppercase() && word {
             name.push('_');
         }
         name.push(letter.to_ascii_lowercase());
     }
-    name
+    name.replace("unrecognised", "unrecognized")
 }
 
 impl Reason {
@@ -98,10 +102,14 @@ mod tests {
 
     #[test]
     fn alerts_have_the_names_of_the_rfc() {
-        let said = |alert| TlsError::Alert(alert).to_string();
-        assert_eq!(
-            said(AlertDescription::UnknownCA),
-            "the peer sent the alert unknown_ca"
-        );
+        for (alert, name) in [
+            (AlertDescription::UnknownCA, "unknown_ca"),
+            (AlertDescription::UnknownPSKIdentity, "unknown_psk_identity"),
+            (AlertDescription::UnrecognisedName, "unrecognized_name"),
+            (AlertDescription::BadRecordMac, "bad_record_mac"),
+        ] {
+            let said = TlsError::Alert(alert).to_string();
+            assert_eq!(said, format!("the peer sent the alert {name}"));
+        }
     }
 }

@@ -1,5 +1,4 @@
 //! Certificates made on the spot, configurations over files in memory, and a library client or server at the other end.
-#![allow(dead_code, reason = "each test file uses its part")]
 
 use kp_config::model::{ServerId, TlsIdentityId};
 use kp_config::{Diagnostic, LoadOptions};
@@ -23,34 +22,34 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Within the life of every certificate here: 2026-06-01.
-pub const NOW: u64 = 1_780_272_000;
+pub(crate) const NOW: u64 = 1_780_272_000;
 
 /// A certificate with its key, PEM.
 #[derive(Clone)]
-pub struct Made {
-    pub certificate: String,
-    pub key: String,
+pub(crate) struct Made {
+    pub(crate) certificate: String,
+    pub(crate) key: String,
 }
 
 impl Made {
-    pub fn chain(&self) -> Vec<CertificateDer<'static>> {
+    pub(crate) fn chain(&self) -> Vec<CertificateDer<'static>> {
         CertificateDer::pem_slice_iter(self.certificate.as_bytes())
             .map(Result::unwrap)
             .collect()
     }
 
-    pub fn private_key(&self) -> PrivateKeyDer<'static> {
+    pub(crate) fn private_key(&self) -> PrivateKeyDer<'static> {
         PrivateKeyDer::from_pem_slice(self.key.as_bytes()).unwrap()
     }
 }
 
 /// Who signs.
-pub struct Authority {
-    pub made: Made,
+pub(crate) struct Authority {
+    pub(crate) made: Made,
     issuer: Issuer<'static, KeyPair>,
 }
 
-pub fn params(name: &str) -> CertificateParams {
+pub(crate) fn params(name: &str) -> CertificateParams {
     let mut params = CertificateParams::new([name.to_owned()]).unwrap();
     params.distinguished_name.push(DnType::CommonName, name);
     params.not_before = date_time_ymd(2026, 1, 1);
@@ -58,7 +57,7 @@ pub fn params(name: &str) -> CertificateParams {
     params
 }
 
-pub fn authority_params(name: &str) -> CertificateParams {
+pub(crate) fn authority_params(name: &str) -> CertificateParams {
     let mut params = params(name);
     params.subject_alt_names.clear();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -66,7 +65,7 @@ pub fn authority_params(name: &str) -> CertificateParams {
 }
 
 impl Authority {
-    pub fn new(name: &str) -> Self {
+    pub(crate) fn new(name: &str) -> Self {
         let key = KeyPair::generate().unwrap();
         let params = authority_params(name);
         let made = Made {
@@ -80,7 +79,7 @@ impl Authority {
     }
 
     /// An authority below this one; its chain holds both.
-    pub fn below(&self, name: &str) -> Self {
+    pub(crate) fn below(&self, name: &str) -> Self {
         let key = KeyPair::generate().unwrap();
         let params = authority_params(name);
         let signed = params.signed_by(&key, &self.issuer).unwrap();
@@ -94,28 +93,28 @@ impl Authority {
         }
     }
 
-    pub fn sign(&self, params: &CertificateParams) -> Made {
+    pub(crate) fn sign(&self, params: &CertificateParams) -> Made {
         self.sign_for(params, &KeyPair::generate().unwrap())
     }
 
-    pub fn sign_for(&self, params: &CertificateParams, key: &KeyPair) -> Made {
+    pub(crate) fn sign_for(&self, params: &CertificateParams, key: &KeyPair) -> Made {
         Made {
             certificate: params.signed_by(key, &self.issuer).unwrap().pem(),
             key: key.serialize_pem(),
         }
     }
 
-    pub fn issue(&self, name: &str) -> Made {
+    pub(crate) fn issue(&self, name: &str) -> Made {
         self.sign(&params(name))
     }
 
-    pub fn issue_for(&self, name: &str, purpose: ExtendedKeyUsagePurpose) -> Made {
+    pub(crate) fn issue_for(&self, name: &str, purpose: ExtendedKeyUsagePurpose) -> Made {
         let mut params = params(name);
         params.extended_key_usages = vec![purpose];
         self.sign(&params)
     }
 
-    pub fn revoke(&self, serials: &[u64]) -> String {
+    pub(crate) fn revoke(&self, serials: &[u64]) -> String {
         let crl = rcgen::CertificateRevocationListParams {
             this_update: date_time_ymd(2026, 1, 1),
             next_update: date_time_ymd(2027, 1, 1),
@@ -138,28 +137,28 @@ impl Authority {
 
 /// Files in memory.
 #[derive(Clone, Default)]
-pub struct Files(HashMap<PathBuf, Vec<u8>>);
+pub(crate) struct Files(HashMap<PathBuf, Vec<u8>>);
 
 impl Files {
-    pub fn with(mut self, name: &str, content: impl Into<Vec<u8>>) -> Self {
+    pub(crate) fn with(mut self, name: &str, content: impl Into<Vec<u8>>) -> Self {
         self.0
             .insert(Path::new("/etc/kp").join(name), content.into());
         self
     }
 
-    pub fn with_pair(self, name: &str, made: &Made) -> Self {
+    pub(crate) fn with_pair(self, name: &str, made: &Made) -> Self {
         self.with(&format!("{name}.crt"), made.certificate.clone())
             .with(&format!("{name}.key"), made.key.clone())
     }
 
-    pub fn read(&self, path: &Path) -> std::io::Result<Vec<u8>> {
+    pub(crate) fn read(&self, path: &Path) -> std::io::Result<Vec<u8>> {
         let found = self.0.get(path).cloned();
         found.ok_or_else(|| std::io::Error::from_raw_os_error(2))
     }
 }
 
 /// The configuration of servers within `http`.
-pub fn config(http: &str) -> kp_config::Config {
+pub(crate) fn config(http: &str) -> kp_config::Config {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("kp.conf");
     std::fs::write(&path, format!("events {{}} http {{ {http} }}")).unwrap();
@@ -172,7 +171,7 @@ pub fn config(http: &str) -> kp_config::Config {
     loaded.config.unwrap_or_else(|| panic!("{text}"))
 }
 
-pub fn load_with(
+pub(crate) fn load_with(
     http: &str,
     files: &Files,
     ring: Option<TicketReader>,
@@ -180,22 +179,22 @@ pub fn load_with(
     Tls::load(&config(http), &mut |path| files.read(path), ring, NOW)
 }
 
-pub fn load(http: &str, files: &Files) -> Tls {
+pub(crate) fn load(http: &str, files: &Files) -> Tls {
     load_with(http, files, None).unwrap().0
 }
 
 /// A server block; paths are those of [`Files`].
-pub fn server(more: &str) -> String {
+pub(crate) fn server(more: &str) -> String {
     format!(
         "server {{ listen 443 ssl; ssl_certificate /etc/kp/a.crt; ssl_certificate_key /etc/kp/a.key; {more} }}"
     )
 }
 
-pub fn first() -> ServerId {
+pub(crate) fn first() -> ServerId {
     ServerId(0)
 }
 
-pub fn identity() -> TlsIdentityId {
+pub(crate) fn identity() -> TlsIdentityId {
     TlsIdentityId(0)
 }
 
@@ -240,7 +239,7 @@ impl ServerCertVerifier for Gullible {
     }
 }
 
-pub fn client_config(
+pub(crate) fn client_config(
     versions: &[&'static SupportedProtocolVersion],
     own: Option<&Made>,
 ) -> ClientConfig {
@@ -257,29 +256,29 @@ pub fn client_config(
     }
 }
 
-pub fn client(config: &Arc<ClientConfig>, name: &str) -> ClientConnection {
+pub(crate) fn client(config: &Arc<ClientConfig>, name: &str) -> ClientConnection {
     ClientConnection::new(config.clone(), name.to_owned().try_into().unwrap()).unwrap()
 }
 
-pub fn both() -> [&'static SupportedProtocolVersion; 2] {
+pub(crate) fn both() -> [&'static SupportedProtocolVersion; 2] {
     [&rustls::version::TLS13, &rustls::version::TLS12]
 }
 
 /// Our server's end of a connection, with everything that came of it.
-pub struct Ours<'a> {
-    pub tls: &'a Tls,
-    pub id: ServerId,
+pub(crate) struct Ours<'a> {
+    pub(crate) tls: &'a Tls,
+    pub(crate) id: ServerId,
     reader: HelloReader,
     received: Vec<u8>,
-    pub session: Option<Session>,
-    pub plain: Vec<u8>,
-    pub out: Vec<u8>,
-    pub progress: Progress,
-    pub asked_for: Option<String>,
+    pub(crate) session: Option<Session>,
+    pub(crate) plain: Vec<u8>,
+    pub(crate) out: Vec<u8>,
+    pub(crate) progress: Progress,
+    pub(crate) asked_for: Option<String>,
 }
 
 impl<'a> Ours<'a> {
-    pub fn new(tls: &'a Tls, id: ServerId) -> Self {
+    pub(crate) fn new(tls: &'a Tls, id: ServerId) -> Self {
         Self {
             tls,
             id,
@@ -293,7 +292,7 @@ impl<'a> Ours<'a> {
         }
     }
 
-    pub fn take(&mut self, bytes: &[u8]) -> Result<(), TlsError> {
+    pub(crate) fn take(&mut self, bytes: &[u8]) -> Result<(), TlsError> {
         self.received.extend_from_slice(bytes);
         if self.session.is_none() {
             match self.reader.read(&self.received, &mut self.out)? {
@@ -317,7 +316,7 @@ impl<'a> Ours<'a> {
         }
     }
 
-    pub fn send(&mut self, bytes: &[u8]) {
+    pub(crate) fn send(&mut self, bytes: &[u8]) {
         let stretches = [IoSlice::new(bytes)];
         let session = self.session.as_mut().unwrap();
         session
@@ -325,13 +324,13 @@ impl<'a> Ours<'a> {
             .unwrap();
     }
 
-    pub fn open(&self) -> &Session {
+    pub(crate) fn open(&self) -> &Session {
         self.session.as_ref().unwrap()
     }
 }
 
 /// Moves bytes both ways, at most `split` at once towards us, until neither side has more.
-pub fn exchange(
+pub(crate) fn exchange(
     ours: &mut Ours<'_>,
     theirs: &mut ClientConnection,
     split: usize,
@@ -355,18 +354,28 @@ pub fn exchange(
 }
 
 /// Gives the library's client what was sent to it; what it thinks of it shows later.
-pub fn give(theirs: &mut ClientConnection, out: &mut Vec<u8>) {
+pub(crate) fn give(theirs: &mut ClientConnection, out: &mut Vec<u8>) {
     let mut bytes = out.as_slice();
-    while !bytes.is_empty() {
-        if theirs.read_tls(&mut bytes).is_err() {
-            break;
-        }
+    while !bytes.is_empty() && theirs.read_tls(&mut bytes).is_ok() {
         let _ = theirs.process_new_packets();
     }
     out.clear();
 }
 
-pub fn read_all(theirs: &mut ClientConnection) -> Vec<u8> {
+/// The plaintext of what was sent to the library's client, which takes only so much at once.
+pub(crate) fn received(theirs: &mut ClientConnection, out: &mut Vec<u8>) -> Vec<u8> {
+    let mut content = Vec::new();
+    let mut bytes = out.as_slice();
+    while !bytes.is_empty() {
+        theirs.read_tls(&mut bytes).unwrap();
+        theirs.process_new_packets().unwrap();
+        content.extend(read_all(theirs));
+    }
+    out.clear();
+    content
+}
+
+pub(crate) fn read_all(theirs: &mut ClientConnection) -> Vec<u8> {
     let mut content = Vec::new();
     let mut buffer = [0; 4096];
     while let Ok(count @ 1..) = theirs.reader().read(&mut buffer) {
@@ -376,7 +385,7 @@ pub fn read_all(theirs: &mut ClientConnection) -> Vec<u8> {
 }
 
 /// A handshake between ours and the library's client, which must succeed.
-pub fn handshake<'a>(tls: &'a Tls, id: ServerId, theirs: &mut ClientConnection) -> Ours<'a> {
+pub(crate) fn handshake<'a>(tls: &'a Tls, id: ServerId, theirs: &mut ClientConnection) -> Ours<'a> {
     let mut ours = Ours::new(tls, id);
     exchange(&mut ours, theirs, usize::MAX).unwrap();
     assert_eq!(ours.open().stage(), Stage::Open);
@@ -384,7 +393,7 @@ pub fn handshake<'a>(tls: &'a Tls, id: ServerId, theirs: &mut ClientConnection) 
     ours
 }
 
-pub fn server_config(
+pub(crate) fn server_config(
     versions: &[&'static SupportedProtocolVersion],
     made: &Made,
     more: &[&Made],
@@ -400,7 +409,7 @@ pub fn server_config(
 }
 
 /// Our client against the library's server: until neither has more to say.
-pub fn dial(
+pub(crate) fn dial(
     session: &mut Session,
     theirs: &mut ServerConnection,
     split: usize,
@@ -430,6 +439,6 @@ pub fn dial(
     }
 }
 
-pub fn write(theirs: &mut ClientConnection, bytes: &[u8]) {
+pub(crate) fn write(theirs: &mut ClientConnection, bytes: &[u8]) {
     theirs.writer().write_all(bytes).unwrap();
 }
