@@ -202,7 +202,8 @@ pub(crate) fn write_origin(
     context: &Context<'_>,
 ) {
     let http = &context.config.http;
-    out.extend_from_slice(b"http://");
+    let https = exchange.connection.tls.is_some();
+    out.extend_from_slice(if https { b"https://" } else { b"http://" });
     if location.server_name_in_redirect {
         out.extend_from_slice(
             http.servers[exchange.server.index()]
@@ -225,7 +226,7 @@ pub(crate) fn write_origin(
     let listener = http.listeners.get(exchange.connection.listener.index());
     if location.port_in_redirect
         && let Some(ListenAddress::Inet(address)) = listener.map(|listener| &listener.address)
-        && address.port() != 80
+        && address.port() != if https { 443 } else { 80 }
     {
         out.push(b':');
         encode::number(out, u64::from(address.port()));

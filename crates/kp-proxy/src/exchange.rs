@@ -2,7 +2,7 @@
 
 use crate::answer_kind::Fault;
 use crate::machine::Machine;
-use crate::tls::TlsFacts;
+use crate::tls::{TlsFacts, UpstreamTls};
 use kp_config::model::{ListenerId, LocationId, RegexId, ServerId, UpstreamId};
 use kp_http::{RequestHead, ResponseHead};
 use std::net::SocketAddr;
@@ -116,6 +116,8 @@ pub struct Request {
     pub proxy_port: u16,
     /// URI part of a `proxy_pass` with variables, once it was evaluated; empty: it had none.
     pub proxy_uri: Vec<u8>,
+    /// How TLS is spoken with the upstream, once a proxy_pass was evaluated.
+    pub upstream_tls: UpstreamTls,
 }
 
 /// Groups of a match, as ranges into a copy of the subject.

@@ -67,6 +67,14 @@ pub enum Cause {
     UnknownCoding,
     /// CONNECT, which kp does not serve.
     ConnectMethod,
+    /// Plain HTTP at a listener with TLS.
+    PlainHttp,
+    /// The client's certificate does not hold.
+    ClientCertificate,
+    /// The client has no certificate, and must.
+    NoClientCertificate,
+    /// A virtual host that verifies clients, asked for in a connection whose handshake was for another one.
+    Misdirected,
     /// The request target is too long.
     TargetTooLong,
     /// The head is too large.
@@ -172,6 +180,10 @@ impl Failure {
             | Cause::BadVersion
             | Cause::UnknownCoding
             | Cause::ConnectMethod
+            | Cause::PlainHttp
+            | Cause::ClientCertificate
+            | Cause::NoClientCertificate
+            | Cause::Misdirected
             | Cause::TargetTooLong
             | Cause::HeadTooLarge
             | Cause::BodyTooLarge(_)
@@ -216,6 +228,10 @@ impl Failure {
             // As in nginx: what the client broke off itself is its bad request, not 499.
             Cause::BadRequest | Cause::BadBody | Cause::ClientCut => 400,
             Cause::ConnectMethod => 405,
+            Cause::PlainHttp => 497,
+            Cause::ClientCertificate => 495,
+            Cause::NoClientCertificate => 496,
+            Cause::Misdirected => 421,
             Cause::ClientHeadTimeout | Cause::ClientBodyTimeout => 408,
             Cause::BodyTooLarge(_) => 413,
             Cause::TargetTooLong => 414,
@@ -271,6 +287,10 @@ impl Failure {
             | Cause::BadVersion
             | Cause::UnknownCoding
             | Cause::ConnectMethod
+            | Cause::PlainHttp
+            | Cause::ClientCertificate
+            | Cause::NoClientCertificate
+            | Cause::Misdirected
             | Cause::TargetTooLong
             | Cause::HeadTooLarge
             | Cause::BodyTooLarge(_)
@@ -312,6 +332,9 @@ impl Failure {
             | Cause::BadVersion
             | Cause::UnknownCoding
             | Cause::ConnectMethod
+            | Cause::PlainHttp
+            | Cause::ClientCertificate
+            | Cause::NoClientCertificate
             | Cause::TargetTooLong
             | Cause::HeadTooLarge
             | Cause::BodyTooLarge(_)
@@ -322,7 +345,8 @@ impl Failure {
             | Cause::RedirectCycle
             | Cause::Overload
             | Cause::Internal => After::Close,
-            Cause::Loop
+            Cause::Misdirected
+            | Cause::Loop
             | Cause::NoLivePeer
             | Cause::ConnectFailed(_)
             | Cause::ConnectTimeout
@@ -356,6 +380,10 @@ impl Failure {
             Cause::BadVersion => "bad_version",
             Cause::UnknownCoding => "unknown_transfer_encoding",
             Cause::ConnectMethod => "connect_method",
+            Cause::PlainHttp => "plain_http",
+            Cause::ClientCertificate => "client_certificate",
+            Cause::NoClientCertificate => "no_client_certificate",
+            Cause::Misdirected => "misdirected",
             Cause::TargetTooLong => "target_too_long",
             Cause::HeadTooLarge => "head_too_large",
             Cause::BodyTooLarge(_) => "body_too_large",
@@ -401,6 +429,10 @@ impl Failure {
             | Cause::BadVersion
             | Cause::UnknownCoding
             | Cause::ConnectMethod
+            | Cause::PlainHttp
+            | Cause::ClientCertificate
+            | Cause::NoClientCertificate
+            | Cause::Misdirected
             | Cause::TargetTooLong
             | Cause::HeadTooLarge
             | Cause::ClientHeadTimeout
@@ -535,6 +567,12 @@ impl Failure {
             Cause::BadVersion => "client sent invalid version",
             Cause::UnknownCoding => "client sent unknown \"Transfer-Encoding\"",
             Cause::ConnectMethod => "client sent CONNECT or TRACE method",
+            Cause::PlainHttp => "client sent plain HTTP request to HTTPS port",
+            Cause::ClientCertificate => "client SSL certificate verify error",
+            Cause::NoClientCertificate => "client sent no required SSL certificate",
+            Cause::Misdirected => {
+                "client attempted to request the server name different from the one that was negotiated"
+            }
             Cause::TargetTooLong => "client sent too long URI",
             Cause::HeadTooLarge => "client sent too large request",
             Cause::BodyTooLarge(Some(_)) => "client intended to send too large body",
@@ -640,11 +678,15 @@ mod tests {
     use std::collections::BTreeSet;
 
     /// One of each, with the phase it usually comes in.
-    const ALL: [(Phase, Cause); 39] = [
+    const ALL: [(Phase, Cause); 43] = [
         (Phase::RequestHead, Cause::BadRequest),
         (Phase::RequestLine, Cause::BadVersion),
         (Phase::RequestHead, Cause::UnknownCoding),
         (Phase::RequestHead, Cause::ConnectMethod),
+        (Phase::RequestHead, Cause::PlainHttp),
+        (Phase::RequestHead, Cause::ClientCertificate),
+        (Phase::RequestHead, Cause::NoClientCertificate),
+        (Phase::RequestHead, Cause::Misdirected),
         (Phase::RequestLine, Cause::TargetTooLong),
         (Phase::RequestHead, Cause::HeadTooLarge),
         (Phase::RequestBody, Cause::BodyTooLarge(Some(30))),
@@ -708,6 +750,22 @@ mod tests {
             (BadVersion, 505, None, Outcome::NotCounted, After::Close),
             (UnknownCoding, 501, None, Outcome::NotCounted, After::Close),
             (ConnectMethod, 405, None, Outcome::NotCounted, After::Close),
+            (PlainHttp, 497, None, Outcome::NotCounted, After::Close),
+            (
+                ClientCertificate,
+                495,
+                None,
+                Outcome::NotCounted,
+                After::Close,
+            ),
+            (
+                NoClientCertificate,
+                496,
+                None,
+                Outcome::NotCounted,
+                After::Close,
+            ),
+            (Misdirected, 421, None, Outcome::NotCounted, After::Keep),
             (
                 ClientHeadTimeout,
                 408,
@@ -891,7 +949,7 @@ mod tests {
             let status = match (failure.status(), cause) {
                 (_, Cause::UpstreamStatus(_)) => "as sent".to_owned(),
                 (0, _) => "–".to_owned(),
-                (status, _) => status.to_string(),
+                (status, _) => crate::wire_status(status).to_string(),
             };
             expected.insert((failure.token(), status));
         }
@@ -938,6 +996,22 @@ mod tests {
             (
                 text(Phase::AwaitHead, Cause::UpstreamReset(104), ""),
                 "recv() failed (104: Connection reset by peer) while reading response header from upstream",
+            ),
+            (
+                text(
+                    Phase::RequestHead,
+                    Cause::ClientCertificate,
+                    "(18:self-signed certificate)",
+                ),
+                "client SSL certificate verify error: (18:self-signed certificate) while reading client request headers",
+            ),
+            (
+                text(Phase::RequestHead, Cause::NoClientCertificate, ""),
+                "client sent no required SSL certificate while reading client request headers",
+            ),
+            (
+                text(Phase::RequestHead, Cause::PlainHttp, ""),
+                "client sent plain HTTP request to HTTPS port while reading client request headers",
             ),
             (
                 text(Phase::Connect, Cause::UnknownHost, "other.test"),

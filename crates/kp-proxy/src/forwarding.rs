@@ -232,7 +232,9 @@ fn forwarded_element(
         out.extend_from_slice(b";host=");
         quote(out, host);
     }
-    out.extend_from_slice(b";proto=http");
+    out.extend_from_slice(b";proto=");
+    let scheme = Variable::Builtin(Builtin::Scheme);
+    vars::variable(&scheme, exchange, program, context, out);
 }
 
 /// A token as it is, anything else as a quoted string (RFC 9110 §5.6.4).

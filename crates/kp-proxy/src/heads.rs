@@ -5,7 +5,8 @@
 
 use kp_config::Config;
 use kp_config::model::{
-    AddHeader, Location, LocationId, Proxy, ServerTokens, SetHeader, UpstreamId,
+    AddHeader, Location, LocationId, PeerAddress, Proxy, ServerTokens, SetHeader, Upstream,
+    UpstreamId,
 };
 use kp_http::Known;
 
@@ -140,11 +141,7 @@ impl Heads {
             .iter()
             .enumerate()
             .map(|(index, upstream)| {
-                let name = upstream
-                    .name
-                    .to_ascii_lowercase()
-                    .into_bytes()
-                    .into_boxed_slice();
+                let name = group_key(upstream).into_bytes().into_boxed_slice();
                 (name, UpstreamId(u32::try_from(index).unwrap_or(u32::MAX)))
             })
             .collect();
@@ -165,14 +162,45 @@ impl Heads {
         &self.locations[location.index()]
     }
 
-    /// The group with a name, in any case.
-    pub(crate) fn group(&self, name: &[u8]) -> Option<UpstreamId> {
-        let name = name.to_ascii_lowercase();
+    /// The group of an authority, in any case: an `upstream` by its name, or one made for an address, whose port is the
+    /// scheme's where it is not written.
+    pub(crate) fn group(
+        &self,
+        authority: &[u8],
+        port: Option<u16>,
+        default_port: u16,
+    ) -> Option<UpstreamId> {
+        let mut name = authority.to_ascii_lowercase();
+        self.named(&name).or_else(|| {
+            if port.is_some() {
+                return None;
+            }
+            name.push(b':');
+            kp_http::encode::number(&mut name, u64::from(default_port));
+            self.named(&name)
+        })
+    }
+
+    fn named(&self, name: &[u8]) -> Option<UpstreamId> {
         let at = self
             .groups
-            .binary_search_by(|(other, _)| other.as_ref().cmp(&name))
+            .binary_search_by(|(other, _)| other.as_ref().cmp(name))
             .ok()?;
         self.groups.get(at).map(|(_, upstream)| *upstream)
+    }
+}
+
+/// What a group is looked up by: its name, with the port where it was made for an address without one.
+fn group_key(upstream: &Upstream) -> String {
+    let name = upstream.name.to_ascii_lowercase();
+    let host_end = name.rfind(']').unwrap_or(0);
+    let has_port = name.get(host_end..).is_some_and(|rest| rest.contains(':'));
+    let mut addresses = upstream.servers.iter().flat_map(|line| &line.addresses);
+    match addresses.next() {
+        Some(PeerAddress::Inet(address)) if upstream.implicit && !has_port => {
+            format!("{name}:{}", address.port())
+        }
+        _ => name,
     }
 }
 

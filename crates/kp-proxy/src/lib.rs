@@ -34,6 +34,8 @@ mod step;
 pub mod target;
 mod templates;
 pub mod tls;
+mod tls_names;
+mod tls_policy;
 pub mod vars;
 
 pub use answer::{Answered, answer, failure_answer};
@@ -58,4 +60,6 @@ pub use response_head::{
 pub use route::{BadRequest, begin};
 pub use script::is_true;
 pub use target::{Target, resolve_target};
-pub use tls::{ClientCertificate, ClientVerdict, TlsFacts, TlsOffer};
+pub use tls::{
+    ClientCertificate, ClientVerdict, TlsFacts, TlsOffer, TlsSource, UpstreamTls, tls_source,
+};

@@ -71,7 +71,10 @@ pub fn error_context(out: &mut String, exchange: &Exchange, context: &Context<'_
     if let Some(attempt) = exchange.attempts.last() {
         let mut target = Vec::new();
         write_target(&mut target, exchange, context);
-        out.push_str(", upstream: \"http://");
+        out.push_str(match exchange.request.upstream_tls.identity {
+            Some(_) => ", upstream: \"https://",
+            None => ", upstream: \"http://",
+        });
         out.push_str(&attempt.address);
         if attempt.address.starts_with("unix:") {
             out.push(':');

@@ -262,6 +262,9 @@ fn uses(config: &Config) -> Uses {
                 Part::Variable(Variable::Builtin(
                     Builtin::RequestBody | Builtin::RequestBodyFile,
                 )) => uses.request_body = true,
+                Part::Variable(Variable::Builtin(
+                    Builtin::SslCiphers | Builtin::SslCurves | Builtin::SslSigalgs,
+                )) => uses.tls_offer = true,
                 Part::Variable(_) | Part::Literal(_) => {}
             }
         }

@@ -63,6 +63,7 @@ pub fn named_location(
 fn forget_target(exchange: &mut Exchange) {
     exchange.request.proxy_host.clear();
     exchange.request.proxy_port = 0;
+    exchange.request.upstream_tls.clear();
 }
 
 fn recorded(exchange: &mut Exchange, result: Result<(), Fault>) -> Result<(), Fault> {

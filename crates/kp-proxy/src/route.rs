@@ -39,7 +39,11 @@ pub fn begin(
     if let Some(host) = request.head.host() {
         host_name(host, &mut request.host);
     }
-    let server = program.choose_server(exchange);
+    // Without Host the name the client asked for in its handshake decides, as in nginx.
+    let server = match (exchange.request.head.host(), &exchange.connection.tls) {
+        (None, Some(tls)) => tls.server,
+        _ => program.choose_server(exchange),
+    };
     exchange.server = server;
     let bad = Err(BadRequest { status: 400 });
     let Some(host) = context.config.http.servers.get(server.index()) else {
@@ -77,8 +81,8 @@ pub fn begin(
     }
 }
 
-/// The beginning of a request whose head was refused: nothing of the one before it is left, it belongs to the default
-/// server of its listener, and `$uri` and `$args` tell of the request line as far as that was understood.
+/// The beginning of a request whose head was refused: nothing of the one before it is left, it belongs to the server of its
+/// handshake or else to the default server of its listener, and `$uri` and `$args` tell of the request line as far as that was understood.
 pub(crate) fn begin_refused(exchange: &mut Exchange, context: &Context<'_>) {
     reset(exchange);
     let request = &mut exchange.request;
@@ -87,7 +91,10 @@ pub(crate) fn begin_refused(exchange: &mut Exchange, context: &Context<'_>) {
     let Some(listener) = http.listeners.get(exchange.connection.listener.index()) else {
         return;
     };
-    exchange.server = listener.default_server;
+    exchange.server = match &exchange.connection.tls {
+        Some(tls) => tls.server,
+        None => listener.default_server,
+    };
     let Some(host) = http.servers.get(exchange.server.index()) else {
         return;
     };
@@ -125,6 +132,7 @@ fn reset(exchange: &mut Exchange) {
     request.proxy_host.clear();
     request.proxy_port = 0;
     request.proxy_uri.clear();
+    request.upstream_tls.clear();
     exchange.response.carried.clear();
     exchange.record.fault = None;
 }

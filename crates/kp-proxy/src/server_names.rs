@@ -8,7 +8,7 @@ use crate::answer_kind::Fault;
 use crate::names::NameTable;
 use crate::program::Program;
 use kp_config::Config;
-use kp_config::model::{Listener, RegexId, ServerId, ServerName};
+use kp_config::model::{Listener, ListenerId, RegexId, ServerId, ServerName};
 
 /// The names of one listener.
 #[derive(Debug)]
@@ -78,9 +78,32 @@ impl ServerNames {
 }
 
 impl Program {
+    /// The server of a handshake: that of the name the client asks for (SNI), or the default server. The second tells
+    /// whether a name decided it.
+    pub fn handshake_server(&self, listener: ListenerId, sni: Option<&[u8]>) -> (ServerId, bool) {
+        let Some(names) = self.listener(listener) else {
+            return (ServerId::default(), false);
+        };
+        let mut host = Vec::new();
+        if let Some(sni) = sni {
+            kp_http::target::host_name(sni, &mut host);
+        }
+        if let Some(server) = names.by_text(&host).filter(|_| !host.is_empty()) {
+            return (server, true);
+        }
+        let matched = names
+            .regexes
+            .iter()
+            .find(|(regex, _)| !host.is_empty() && self.is_match(*regex, &host).unwrap_or(false));
+        match matched {
+            Some((_, server)) => (*server, true),
+            None => (names.default, false),
+        }
+    }
+
     /// The server a host name belongs to on a listener; the default server where no name fits. An expression that runs
     /// out of steps decides nothing.
-    pub fn find_server(&self, listener: kp_config::model::ListenerId, host: &[u8]) -> ServerId {
+    pub fn find_server(&self, listener: ListenerId, host: &[u8]) -> ServerId {
         let Some(names) = self.listener(listener) else {
             return ServerId::default();
         };

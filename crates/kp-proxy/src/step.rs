@@ -19,6 +19,7 @@ use crate::machine::{BodyState, Phase};
 use crate::request_head::elements;
 use crate::route::begin_refused;
 use crate::target::resolve_target;
+use crate::tls_policy;
 use crate::{
     After, Answer, Attempt, Context, ErrorAction, Exchange, Failure, Fault, Program, Routed, begin,
     directory_redirect, forwarding, internal_redirect, named_location, response_head, vars,
@@ -106,7 +107,7 @@ impl Exchange {
         } else if matches!(self.request.head.method, Method::Connect | Method::Trace) {
             Some(Cause::ConnectMethod)
         } else {
-            None
+            tls_policy::objection(self, context)
         };
         if let Some(cause) = refused {
             let failure = Failure::new(failure::Phase::RequestHead, cause);

@@ -1,10 +1,11 @@
 //! Where a request goes: `proxy_pass` of the location, evaluated.
 //!
-//! Decides which group or address is asked, what `$proxy_host` and `$proxy_port` are, and the request target the
-//! upstream sees (nginx's rules of `proxy_pass` with and without a URI part). Does not pick a peer.
+//! Decides which group or address is asked and whether with TLS, what `$proxy_host` and `$proxy_port` are, and the request
+//! target the upstream sees (nginx's rules of `proxy_pass` with and without a URI part). Does not pick a peer.
 
 use crate::failure::{Cause, Phase};
 use crate::program::Program;
+use crate::tls::upstream_tls;
 use crate::{Context, Exchange, Failure};
 use kp_config::model::{Handler, PeerAddress, ProxyTarget, UpstreamId};
 use std::net::{IpAddr, SocketAddr};
@@ -33,15 +34,20 @@ pub fn resolve_target(
     let request = &mut exchange.request;
     request.proxy_uri.clear();
     request.proxy_host.clear();
+    request.upstream_tls.clear();
     match &pass.target {
         ProxyTarget::Upstream {
             upstream,
             host,
             port,
+            https,
             ..
         } => {
             request.proxy_host.extend_from_slice(host.as_bytes());
             request.proxy_port = *port;
+            if *https {
+                upstream_tls(exchange, program, context);
+            }
             Ok(Target::Group(*upstream))
         }
         ProxyTarget::Template(template) => {
@@ -52,6 +58,9 @@ pub fn resolve_target(
             match found {
                 Ok((parts, target)) => {
                     parts.note(exchange);
+                    if parts.https {
+                        upstream_tls(exchange, program, context);
+                    }
                     Ok(target)
                 }
                 Err(cause) => {
@@ -145,6 +154,7 @@ fn compose(out: &mut Vec<u8>, exchange: &Exchange, context: &Context<'_>) {
 /// The pieces of an evaluated `proxy_pass`.
 #[derive(Debug, PartialEq, Eq)]
 struct Parts<'a> {
+    https: bool,
     /// Host without port, or the path of a unix socket.
     host: &'a [u8],
     /// Host and port as written.
@@ -155,19 +165,23 @@ struct Parts<'a> {
 }
 
 impl Parts<'_> {
+    fn default_port(&self) -> u16 {
+        if self.https { 443 } else { 80 }
+    }
+
     /// nginx's `$proxy_host`: without a port where it is the default one; `localhost` for a unix socket.
     fn note(&self, exchange: &mut Exchange) {
         let request = &mut exchange.request;
         let host: &[u8] = match (self.unix, self.port) {
             (true, _) => b"localhost",
-            (false, None | Some(80)) => self.host,
-            (false, Some(_)) => self.authority,
+            (false, Some(port)) if port != self.default_port() => self.authority,
+            (false, _) => self.host,
         };
         request.proxy_host.extend_from_slice(host);
         request.proxy_port = if self.unix {
             0
         } else {
-            self.port.unwrap_or(80)
+            self.port.unwrap_or(self.default_port())
         };
         if self.uri.first() == Some(&b'?') {
             request.proxy_uri.push(b'/');
@@ -176,12 +190,17 @@ impl Parts<'_> {
     }
 }
 
-/// Takes `http://host:port/uri` or `http://unix:/path:/uri` apart.
+/// Takes `http://host:port/uri` or `http://unix:/path:/uri` apart, with either scheme.
 fn split(text: &[u8]) -> Result<Parts<'_>, Cause> {
-    let rest = match text.get(..7) {
-        Some(scheme) if scheme.eq_ignore_ascii_case(b"http://") => {
-            text.get(7..).unwrap_or_default()
-        }
+    let after = |scheme: &str| {
+        let (start, rest) = text.split_at_checked(scheme.len())?;
+        start
+            .eq_ignore_ascii_case(scheme.as_bytes())
+            .then_some(rest)
+    };
+    let (https, rest) = match (after("http://"), after("https://")) {
+        (Some(rest), _) => (false, rest),
+        (_, Some(rest)) => (true, rest),
         _ => return Err(Cause::BadTarget),
     };
     if rest
@@ -196,6 +215,7 @@ fn split(text: &[u8]) -> Result<Parts<'_>, Cause> {
         }
         let uri = uri.get(1..).unwrap_or_default();
         return Ok(Parts {
+            https,
             host: path,
             authority: path,
             port: None,
@@ -222,6 +242,7 @@ fn split(text: &[u8]) -> Result<Parts<'_>, Cause> {
         _ => return Err(Cause::BadTarget),
     };
     Ok(Parts {
+        https,
         host,
         authority,
         port,
@@ -248,12 +269,15 @@ fn locate(parts: &Parts<'_>, program: &Program) -> Result<Target, Cause> {
         let path = PathBuf::from(std::ffi::OsStr::from_bytes(parts.host));
         return Ok(Target::Address(PeerAddress::Unix(path)));
     }
-    if let Some(group) = program.heads.group(parts.authority) {
+    if let Some(group) = program
+        .heads
+        .group(parts.authority, parts.port, parts.default_port())
+    {
         return Ok(Target::Group(group));
     }
     match address(parts.host) {
         Some(ip) => {
-            let address = SocketAddr::new(ip, parts.port.unwrap_or(80));
+            let address = SocketAddr::new(ip, parts.port.unwrap_or(parts.default_port()));
             Ok(Target::Address(PeerAddress::Inet(address)))
         }
         None => Err(Cause::UnknownHost),
@@ -274,6 +298,7 @@ mod tests {
 
     fn parts<'a>(host: &'a str, authority: &'a str, port: Option<u16>, uri: &'a str) -> Parts<'a> {
         Parts {
+            https: false,
             host: host.as_bytes(),
             authority: authority.as_bytes(),
             port,
@@ -299,6 +324,7 @@ mod tests {
             Ok(parts("[::1]", "[::1]", None, ""))
         );
         let unix = Parts {
+            https: false,
             host: b"/tmp/s",
             authority: b"/tmp/s",
             port: None,
@@ -306,9 +332,15 @@ mod tests {
             uri: b"/x",
         };
         assert_eq!(split(b"http://unix:/tmp/s:/x"), Ok(unix));
+        let secure = Parts {
+            https: true,
+            ..parts("u", "u:8443", Some(8443), "/x")
+        };
+        assert_eq!(split(b"HTTPS://u:8443/x"), Ok(secure));
         for bad in [
             "u",
-            "https://u",
+            "ftp://u",
+            "https://",
             "http://",
             "http:///x",
             "http://u:",

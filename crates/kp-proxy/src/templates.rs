@@ -6,7 +6,8 @@
 use kp_config::Config;
 use kp_config::model::{
     AccessLog, AccessLogTarget, AddHeader, Balancer, Condition, CookieFlags, ErrorPageTarget,
-    Handler, Location, Proxy, ProxyTarget, Replace, Return, Rewrite, Root, ServerTokens,
+    Handler, Location, Proxy, ProxyTarget, ProxyTls, Replace, Return, Rewrite, Root, ServerTokens,
+    TlsFile,
 };
 use kp_config::template::{Pattern, Template};
 
@@ -23,6 +24,22 @@ pub(crate) fn each(config: &Config, visit: &mut Visit<'_>) {
         map.exact.iter().for_each(|(_, value)| visit(value));
         map.wildcards.iter().for_each(|(_, value)| visit(value));
         map.regexes.iter().for_each(|(_, value)| visit(value));
+    }
+    let servers = config
+        .http
+        .servers
+        .iter()
+        .filter_map(|server| server.tls.as_ref());
+    let identities = config.http.tls_identities.iter();
+    let own = servers.flat_map(|tls| &tls.certificates);
+    for pair in own.chain(identities.filter_map(|one| one.certificate.as_ref())) {
+        for file in [&pair.certificate.value, &pair.key.value] {
+            match file {
+                TlsFile::Template { path, .. } => visit(path),
+                TlsFile::Data(text) => visit(text),
+                TlsFile::Path(_) => {}
+            }
+        }
     }
     for format in &config.http.log_formats {
         visit(&format.template);
@@ -102,6 +119,12 @@ fn of_proxy(proxy: &Proxy, visit: &mut Visit<'_>) {
         &proxy.limit_rate,
     ] {
         template.iter().for_each(&mut *visit);
+    }
+    if let Some(ProxyTls {
+        name: Some(name), ..
+    }) = &proxy.tls
+    {
+        visit(name);
     }
 }
 

@@ -31,7 +31,7 @@ pub(super) fn resolve(
     let mut places = Vec::new();
     for (index, mut server) in draft.servers.into_iter().enumerate() {
         let id = ServerId(u32::try_from(index).unwrap_or(u32::MAX));
-        places.push(tls::Place::of(&server));
+        places.push(tls::Place::of(&server, &draft.tls));
         let own = std::mem::take(&mut server.tls);
         let mut host = virtual_host(server, id, &draft.level, &draft.early, &mut builder);
         let header_timeout = host.early.client_header_timeout;

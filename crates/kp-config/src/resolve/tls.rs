@@ -21,15 +21,22 @@ pub(super) struct Place {
     listen: Span,
     /// Its own `ssl_certificate`, not an inherited one.
     certificate: Option<Span>,
+    /// `ssl_verify_client` where it is not off, inherited or not.
+    verify: Option<Span>,
 }
 
 impl Place {
-    pub(super) fn of(server: &ServerDraft) -> Self {
+    pub(super) fn of(server: &ServerDraft, above: &TlsDraft) -> Self {
         let with_tls = server.listens.iter().find(|listen| listen.tls);
         let listen = with_tls.or(server.listens.first());
+        let verify = server.tls.verify_client.as_ref();
+        let verify = verify.or(above.verify_client.as_ref());
         Self {
             listen: listen.map_or(server.span, |listen| listen.span),
             certificate: server.tls.certificates.as_ref().map(|list| list.span),
+            verify: verify
+                .filter(|mode| mode.value != VerifyMode::Off)
+                .map(|mode| mode.span),
         }
     }
 }
@@ -186,6 +193,12 @@ pub(super) fn check(http: &mut Http, places: &[Place], reader: &mut Reader<'_>) 
     }
     for ((server, place), wanted) in http.servers.iter_mut().zip(places).zip(wanted) {
         if wanted {
+            // nginx takes it, asks for no certificate in the handshake, and then misses it in every request.
+            if let (None, Some(span)) = (&server.tls, place.verify) {
+                let message = "\"ssl_verify_client\" needs \"ssl_certificate\" in the same server";
+                let hint = "handshakes of a server without a certificate are the default server's, which decides about clients";
+                reader.refuse(span, message, hint);
+            }
             continue;
         }
         server.tls = None;

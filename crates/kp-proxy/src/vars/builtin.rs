@@ -26,6 +26,7 @@ impl Evaluation<'_> {
             .or_else(|| self.time(builtin, exchange, out))
             .or_else(|| of_attempts(builtin, &exchange.attempts, out))
             .or_else(|| of_client(builtin, exchange, out))
+            .or_else(|| self.of_tls(builtin, exchange, out))
             .or_else(|| self.of_process(builtin, out))
             .or_else(|| self.of_server(builtin, exchange, out))
             .unwrap_or(false)
@@ -65,8 +66,6 @@ impl Evaluation<'_> {
                 Some(local) => decimal(local.port(), out),
                 None => true,
             },
-            Builtin::Https => true,
-            Builtin::Scheme => bytes(b"http", out),
             Builtin::LimitRate => bytes(b"0", out),
             Builtin::DocumentRoot => self.document_root(exchange, out),
             Builtin::RealpathRoot => self.realpath_root(exchange, out),
@@ -302,17 +301,22 @@ fn of_attempts(builtin: Builtin, attempts: &[Attempt], out: &mut Vec<u8>) -> Opt
 }
 
 fn request_id(evaluation: Evaluation<'_>, exchange: &mut Exchange, out: &mut Vec<u8>) -> bool {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let id = *exchange
         .request
         .id
         .get_or_insert_with(|| evaluation.context.facts.random());
-    for byte in id {
+    hexadecimal(&id, out)
+}
+
+/// Appends bytes as lower-case hexadecimal; one of no bytes has no value.
+pub(super) fn hexadecimal(value: &[u8], out: &mut Vec<u8>) -> bool {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    for byte in value {
         for digit in [byte >> 4, byte & 15] {
             out.extend(DIGITS.get(usize::from(digit)));
         }
     }
-    true
+    !value.is_empty()
 }
 
 /// The port the request names, if it names one.
@@ -348,13 +352,14 @@ fn ip_address(ip: IpAddr, out: &mut Vec<u8>) {
     }
 }
 
-fn bytes(value: &[u8], out: &mut Vec<u8>) -> bool {
+/// Appends a value.
+pub(super) fn bytes(value: &[u8], out: &mut Vec<u8>) -> bool {
     out.extend_from_slice(value);
     true
 }
 
 /// A value that is not there when it is empty.
-fn present(value: &[u8], out: &mut Vec<u8>) -> bool {
+pub(super) fn present(value: &[u8], out: &mut Vec<u8>) -> bool {
     out.extend_from_slice(value);
     !value.is_empty()
 }

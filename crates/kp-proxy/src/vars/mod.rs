@@ -5,6 +5,7 @@
 
 mod builtin;
 mod headers;
+mod tls;
 mod upstream;
 
 use crate::answer_kind::Fault;

@@ -421,3 +421,39 @@ fn nginx_s_own_statuses_are_a_400_outside() {
         assert!(!done.keep);
     }
 }
+
+/// Redirects of a TLS connection stay with TLS, and its own port is not written.
+#[test]
+fn redirects_over_tls() {
+    let redirect = |port: u16, tls: bool| {
+        let world = World::http(&format!(
+            "server {{ listen 127.0.0.1:{port}; server_name example.test; location /a {{ return 301 /b; }} }}"
+        ));
+        let mut exchange = world.taken(&get("/a", ""));
+        if tls {
+            exchange.connection.tls = Some(std::rc::Rc::default());
+        }
+        let context = world.context();
+        let Routed::Answer(what) = world.program().route(&mut exchange, &context) else {
+            panic!("a handler")
+        };
+        let mut out = Vec::new();
+        answer(
+            &mut out,
+            &what,
+            &mut exchange,
+            world.program(),
+            &context,
+            true,
+        );
+        let text = String::from_utf8(out).expect("text");
+        let line = text
+            .lines()
+            .find_map(|line| line.strip_prefix("Location: "));
+        line.expect("a location").to_owned()
+    };
+    assert_eq!(redirect(443, true), "https://t/b");
+    assert_eq!(redirect(80, true), "https://t:80/b");
+    assert_eq!(redirect(80, false), "http://t/b");
+    assert_eq!(redirect(443, false), "http://t:443/b");
+}

@@ -515,3 +515,29 @@ fn a_request_that_was_here_before_is_recognised() {
     assert!(!seen("/", "1.1 kp-fedcba9876543210"));
     assert!(!seen("/off/", "1.1 kp-0123456789abcdef"));
 }
+
+#[test]
+fn forwarding_over_tls() {
+    let world = World::new("location / { proxy_pass http://u; proxy_forwarding edge; }");
+    let mut exchange = world.exchange(&get("/", ""));
+    exchange.connection.tls = Some(std::rc::Rc::default());
+    let (sent, _) = world.outgoing(&mut exchange, BodyPlan::None);
+    assert!(sent.contains("\r\nX-Forwarded-Proto: https\r\n"), "{sent}");
+    assert!(sent.contains(";host=t;proto=https\r\n"), "{sent}");
+}
+
+/// The host of an upstream with TLS is named without a port where that is the one of the scheme.
+#[test]
+fn hosts_of_upstreams_with_tls() {
+    let sent = |url: &str| {
+        let world = World::new(&format!("location / {{ proxy_pass {url}; }}"));
+        let sent = world.sent(&get("/", ""));
+        let host = sent.lines().find_map(|line| line.strip_prefix("Host: "));
+        host.expect("a host").to_owned()
+    };
+    assert_eq!(sent("https://10.0.0.1"), "10.0.0.1");
+    assert_eq!(sent("https://10.0.0.1:443"), "10.0.0.1");
+    assert_eq!(sent("https://10.0.0.1:80"), "10.0.0.1:80");
+    assert_eq!(sent("http://10.0.0.1:443"), "10.0.0.1:443");
+    assert_eq!(sent("https://u"), "u");
+}

@@ -3,7 +3,10 @@
 use kp_config::model::{FileTest, Handler};
 use kp_http::{HeadLimits, HeadReader};
 use kp_proxy::context::Dates;
-use kp_proxy::{Answer, BodyPlan, Context, ErrorAction, Exchange, Facts, Now, Program, Routed};
+use kp_proxy::{
+    Answer, BodyPlan, ClientCertificate, Context, ErrorAction, Exchange, Facts, Now, Program,
+    Routed,
+};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
@@ -32,6 +35,15 @@ impl Facts for World {
 
     fn random(&self) -> [u8; 16] {
         [7; 16]
+    }
+
+    /// The name of the part, and something like a certificate.
+    fn client_certificate(&self, part: ClientCertificate, out: &mut Vec<u8>) -> bool {
+        match part {
+            ClientCertificate::Pem => out.extend_from_slice(b"-----BEGIN\na+b\n-----END\n"),
+            part => out.extend_from_slice(format!("{part:?}").as_bytes()),
+        }
+        true
     }
 }
 

@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod bed;
+mod tls;
 mod variables;
 
 use bed::{Bed, load};

@@ -246,6 +246,13 @@ fn a_certificate_for_every_listener() {
         ["warn 2:38 \"ssl_certificate\" is not used: no \"listen\" of this server has \"ssl\""]
     );
     assert_eq!(found(&format!("{PAIR} server {{ listen 80; }}")), [""; 0]);
+    // Whether clients are verified is decided in a handshake of one's own.
+    assert_eq!(
+        found(&format!(
+            "server {{ listen 443 ssl; {PAIR} }}\nserver {{ listen 443 ssl; server_name b; ssl_verify_client on; ssl_client_certificate ca; }}"
+        )),
+        ["3:59 \"ssl_verify_client\" needs \"ssl_certificate\" in the same server"]
+    );
 }
 
 #[test]
