@@ -3,7 +3,8 @@
 //! [`Tls::load`] turns a configuration into what handshakes are made with. On a listener a [`HelloReader`] finds out which
 //! virtual host a client asks for, [`Server::accept`] makes the [`Session`] and [`Server::verdict`] judges the client's
 //! certificate afterwards; towards upstreams [`Upstream::connect`] makes one. Bytes go in and come out; sockets,
-//! deadlines and the choice of a virtual host are the caller's. Nothing here reads a clock ([`Clock`]) or a file (the
+//! deadlines and the choice of a virtual host are the caller's. Certificates may change while it runs ([`PairUpdate`]), or
+//! be loaded for a connection ([`PairName`], [`PairCache`]). Nothing here reads a clock ([`Clock`]) or a file (the
 //! reader that is given).
 
 mod certificate;
@@ -14,6 +15,7 @@ mod hello;
 mod load;
 mod name;
 pub mod names;
+mod on_demand;
 mod pair;
 mod pem;
 mod possession;
@@ -24,16 +26,19 @@ mod suites;
 mod tickets;
 mod trust;
 mod upstream;
+mod watch;
 
 pub use certificate::{Certificate, fingerprint, to_pem};
 pub use clock::Clock;
 pub use error::TlsError;
 pub use facts::Facts;
 pub use hello::{ClientHello, Hello, HelloReader};
-pub use load::{ReadFile, Tls, expiry_warning};
+pub use load::{Expiry, ReadFile, Tls, expiry_warning};
+pub use on_demand::{PairCache, PairName, Source};
 pub use pair::{Pair, PairError};
 pub use reason::Reason;
 pub use rustls::pki_types::CertificateDer;
 pub use server::{Server, Verdict};
 pub use session::{Progress, Scratch, Session, Stage};
 pub use upstream::Upstream;
+pub use watch::{PairUpdate, WatchedPair, watched_pairs};

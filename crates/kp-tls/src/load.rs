@@ -4,7 +4,7 @@
 use crate::clock::Clock;
 use crate::pair::{Pair, PairError};
 use crate::pem;
-use crate::server::{self, Server};
+use crate::server::{self, Parts, Server};
 use crate::tickets::{self, Binding, KeySource, Tickets};
 use crate::trust::Trust;
 use crate::upstream::Upstream;
@@ -15,7 +15,7 @@ use kp_config::model::{
 };
 use kp_config::{Diagnostic, Span, Spanned};
 use kp_shm::{TicketKey, TicketReader};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -28,7 +28,22 @@ pub type ReadFile<'a> = dyn FnMut(&Path) -> io::Result<Vec<u8>> + 'a;
 pub struct Tls {
     servers: Vec<Option<Server>>,
     upstreams: Vec<Option<Upstream>>,
+    /// Certificates of files: whose, the place among its pairs, the file.
+    files: Vec<(ServerId, usize, PathBuf)>,
     clock: Clock,
+}
+
+/// When a certificate is over.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Expiry {
+    /// Its file.
+    pub certificate: PathBuf,
+    /// One of the virtual hosts that use it.
+    pub server: ServerId,
+    /// Seconds since 1970.
+    pub expires_unix_secs: u64,
+    /// What to warn of, if it is time to.
+    pub warning: Option<String>,
 }
 
 impl Tls {
@@ -65,6 +80,7 @@ impl Tls {
         let tls = Self {
             servers,
             upstreams,
+            files: certificate_files(config),
             clock: loader.clock,
         };
         Ok((tls, loader.warnings))
@@ -80,10 +96,44 @@ impl Tls {
         self.upstreams.get(id.index())?.as_ref()
     }
 
+    /// When the certificates in use are over, each file once, the first to end in front.
+    pub fn expiries(&self, now_unix_secs: u64) -> Vec<Expiry> {
+        let mut found: Vec<Expiry> = self
+            .files
+            .iter()
+            .filter_map(|(server, index, path)| {
+                let pairs = self.server(*server)?.pairs();
+                let pair = pairs.get(*index)?;
+                Some(Expiry {
+                    certificate: path.clone(),
+                    server: *server,
+                    expires_unix_secs: pair.expires_unix_secs,
+                    warning: expiry_warning(pair, path, now_unix_secs),
+                })
+            })
+            .collect();
+        found.sort_by_key(|one| one.expires_unix_secs);
+        found
+    }
+
     /// The clock of everything here: to be set once a turn of the loop.
     pub fn clock(&self) -> &Clock {
         &self.clock
     }
+}
+
+fn certificate_files(config: &Config) -> Vec<(ServerId, usize, PathBuf)> {
+    let mut seen = HashSet::new();
+    let mut files = Vec::new();
+    for (host, id) in config.http.servers.iter().zip(0..) {
+        let pairs = host.tls.iter().flat_map(pair_files);
+        for (index, pair) in pairs.enumerate() {
+            if seen.insert(pair.certificate.clone()) {
+                files.push((ServerId(id), index, pair.certificate));
+            }
+        }
+    }
+    files
 }
 
 /// Certificates are told to end when fewer days than this are left.
@@ -101,12 +151,45 @@ struct Loader<'a, 'r> {
 }
 
 /// What a pair is made of.
-#[derive(PartialEq, Eq, Hash)]
-struct PairFiles {
-    certificate: PathBuf,
-    key: PathBuf,
-    passwords: Option<PathBuf>,
-    staple: Option<PathBuf>,
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct PairFiles {
+    pub(crate) certificate: PathBuf,
+    pub(crate) key: PathBuf,
+    pub(crate) passwords: Option<PathBuf>,
+    pub(crate) staple: Option<PathBuf>,
+}
+
+impl PairFiles {
+    /// `None` where variables name the certificate or the key.
+    fn of(
+        named: &TlsCertificate,
+        passwords: Option<&Named>,
+        staple: Option<&Named>,
+    ) -> Option<Self> {
+        let (TlsFile::Path(certificate), TlsFile::Path(key)) =
+            (&named.certificate.value, &named.key.value)
+        else {
+            return None;
+        };
+        Some(Self {
+            certificate: certificate.clone(),
+            key: key.clone(),
+            passwords: passwords.map(|path| path.value.clone()),
+            staple: staple.map(|path| path.value.clone()),
+        })
+    }
+}
+
+/// Whether a certificate of the host is named by variables.
+fn has_variables(settings: &TlsServer) -> bool {
+    pair_files(settings).count() < settings.certificates.len()
+}
+
+/// The files of a virtual host's pairs, in order; those with variables are left out.
+pub(crate) fn pair_files(settings: &TlsServer) -> impl Iterator<Item = PairFiles> {
+    let (passwords, staple) = (settings.passwords.as_ref(), settings.stapling_file.as_ref());
+    let certificates = settings.certificates.iter();
+    certificates.filter_map(move |one| PairFiles::of(one, passwords, staple))
 }
 
 /// What trust is made of.
@@ -138,7 +221,20 @@ impl Loader<'_, '_> {
             Some(ca) => self.trust(verification.depth, &[ca], None).names(),
             None => Vec::new(),
         };
-        let made = Server::new(settings, pairs, trust.zip(Some(told)), tickets, &self.clock);
+        let loads_pairs = has_variables(settings);
+        let passwords = match passwords.filter(|_| loads_pairs) {
+            Some(path) => self.read(&path.value, path.span, "cannot load"),
+            None => None,
+        };
+        let parts = Parts {
+            pairs,
+            passwords: pem::passwords(&passwords.unwrap_or_default()),
+            loads_pairs,
+            trust,
+            told,
+            tickets,
+        };
+        let made = Server::new(settings, parts, &self.clock);
         self.kept(made, host.span)
     }
 
@@ -151,7 +247,13 @@ impl Loader<'_, '_> {
             Some(path) => self.trust(identity.verify_depth, &[path], identity.crl.as_ref()),
             None => self.system_trust(identity),
         });
-        let made = Upstream::new(identity, pair, trust, &self.clock);
+        let dynamic = pair.is_none() && identity.certificate.is_some();
+        let passwords = match identity.passwords.as_ref().filter(|_| dynamic) {
+            Some(path) => self.read(&path.value, path.span, "cannot load"),
+            None => None,
+        };
+        let passwords = pem::passwords(&passwords.unwrap_or_default());
+        let made = Upstream::new(identity, pair, passwords, trust, &self.clock);
         self.kept(made, identity.span)
     }
 
@@ -171,23 +273,17 @@ impl Loader<'_, '_> {
         passwords: Option<&Named>,
         staple: Option<&Named>,
     ) -> Option<Pair> {
-        let (TlsFile::Path(certificate), TlsFile::Path(key)) =
-            (&named.certificate.value, &named.key.value)
-        else {
-            return None;
-        };
-        let files = PairFiles {
-            certificate: certificate.clone(),
-            key: key.clone(),
-            passwords: passwords.map(|path| path.value.clone()),
-            staple: staple.map(|path| path.value.clone()),
-        };
+        let files = PairFiles::of(named, passwords, staple)?;
         if let Some(known) = self.pairs.get(&files) {
             return known.clone();
         }
         let pair = self.fresh_pair(named, &files, passwords, staple);
-        if let Some(pair) = &pair {
-            self.warn_of_expiry(pair, &named.certificate);
+        if let Some(pair) = &pair
+            && let Some(message) =
+                expiry_warning(pair, &files.certificate, self.clock.unix_seconds())
+        {
+            let at = named.certificate.span;
+            self.warnings.push(Diagnostic::warning(at, message));
         }
         self.pairs.insert(files, pair.clone());
         pair
@@ -220,15 +316,6 @@ impl Loader<'_, '_> {
             self.error(at, error.told(&files.certificate, &files.key));
         })
         .ok()
-    }
-
-    fn warn_of_expiry(&mut self, pair: &Pair, named: &Spanned<TlsFile>) {
-        let TlsFile::Path(path) = &named.value else {
-            return;
-        };
-        if let Some(message) = expiry_warning(pair, path, self.clock.unix_seconds()) {
-            self.warnings.push(Diagnostic::warning(named.span, message));
-        }
     }
 
     fn trust(&mut self, depth: u32, trusted: &[&Named], list: Option<&Named>) -> Arc<Trust> {
@@ -379,7 +466,7 @@ fn bad_place(index: usize) -> String {
 }
 
 /// As nginx shows an error of the system.
-fn system_words(error: &io::Error) -> String {
+pub(crate) fn system_words(error: &io::Error) -> String {
     match error.raw_os_error() {
         Some(number) => {
             let words = error.to_string();

@@ -80,6 +80,11 @@ impl Pair {
         })
     }
 
+    /// The OCSP response that is handed out with it.
+    pub fn staple(&self) -> Option<&[u8]> {
+        self.key.ocsp.as_deref()
+    }
+
     /// The certificate itself.
     pub fn certificate(&self) -> Option<Certificate> {
         self.key

@@ -2,6 +2,8 @@
 //! behind the file's name.
 
 use pkcs8::EncryptedPrivateKeyInfoRef;
+use pkcs8::LineEnding;
+use pkcs8::der::zeroize::Zeroizing;
 use pkcs8::der::{Decode, SecretDocument};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{
@@ -50,6 +52,23 @@ pub(crate) fn private_key(
         }
         error => error.to_string(),
     })
+}
+
+/// The first private key of a file as PEM that no password is needed for.
+pub(crate) fn opened(pem: &[u8], passwords: &[Vec<u8>]) -> Result<Vec<u8>, String> {
+    if !contains(pem, SEALED_BEGIN) {
+        return Ok(pem.to_vec());
+    }
+    let key = sealed_key(pem, passwords)?;
+    let text = key_to_pem(key.secret_der())?;
+    Ok(text.as_bytes().to_vec())
+}
+
+/// PKCS#8 as PEM.
+fn key_to_pem(der: &[u8]) -> Result<Zeroizing<String>, String> {
+    SecretDocument::try_from(der)
+        .and_then(|document| document.to_pem("PRIVATE KEY", LineEnding::LF))
+        .map_err(|error| error.to_string())
 }
 
 /// The passwords of a `ssl_password_file`: one a line.

@@ -18,13 +18,27 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 /// A TLS identity, ready for handshakes.
-#[derive(Debug)]
 pub struct Upstream {
     config: Arc<ClientConfig>,
+    passwords: Vec<Vec<u8>>,
     verifies: bool,
     reuses: bool,
     /// The same with the sessions of one peer: a ticket of one server is nothing to another.
-    peers: ArcSwap<HashMap<u64, Arc<ClientConfig>>>,
+    peers: ArcSwap<HashMap<Place, Arc<ClientConfig>>>,
+}
+
+/// A peer, and the place in memory of the pair that is shown to it, if it was loaded for the connection: the configuration
+/// that is remembered holds on to the pair, so nothing else comes to lie there.
+type Place = (u64, Option<usize>);
+
+/// Passwords are not for logs.
+impl std::fmt::Debug for Upstream {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.debug_struct("Upstream")
+            .field("verifies", &self.verifies)
+            .field("reuses", &self.reuses)
+            .finish_non_exhaustive()
+    }
 }
 
 /// How many peers' sessions are remembered; the others' handshakes are full ones.
@@ -36,6 +50,7 @@ impl Upstream {
     pub(crate) fn new(
         identity: &TlsIdentity,
         pair: Option<Pair>,
+        passwords: Vec<Vec<u8>>,
         trust: Option<Arc<Trust>>,
         clock: &Clock,
     ) -> Result<Self, rustls::Error> {
@@ -55,6 +70,7 @@ impl Upstream {
         config.resumption = Resumption::disabled();
         Ok(Self {
             config: Arc::new(config),
+            passwords,
             verifies,
             reuses: identity.session_reuse,
             peers: ArcSwap::default(),
@@ -68,6 +84,24 @@ impl Upstream {
     ///
     /// The name is none that a certificate could be for, and verification is on.
     pub fn connect(&self, peer: u64, name: &str) -> Result<Session, TlsError> {
+        self.session(self.config_for(peer, None), name)
+    }
+
+    /// The same with a pair that was loaded for this connection.
+    ///
+    /// # Errors
+    ///
+    /// As [`Upstream::connect`].
+    pub fn connect_with(&self, pair: &Pair, peer: u64, name: &str) -> Result<Session, TlsError> {
+        self.session(self.config_for(peer, Some(pair)), name)
+    }
+
+    /// The passwords for keys that are loaded for a connection.
+    pub fn passwords(&self) -> &[Vec<u8>] {
+        &self.passwords
+    }
+
+    fn session(&self, config: Arc<ClientConfig>, name: &str) -> Result<Session, TlsError> {
         let name = match ServerName::try_from(name.strip_suffix('.').unwrap_or(name)) {
             Ok(name) => name.to_owned(),
             Err(_) if self.verifies => {
@@ -76,27 +110,33 @@ impl Upstream {
             // An address is not sent as SNI (RFC 6066 §3).
             Err(_) => ServerName::IpAddress(IpAddr::V4(Ipv4Addr::from([0, 0, 0, 0]))),
         };
-        let connection = UnbufferedClientConnection::new(self.config_for(peer), name)?;
+        let connection = UnbufferedClientConnection::new(config, name)?;
         Ok(Session::client(connection, 16 * 1024))
     }
 
-    fn config_for(&self, peer: u64) -> Arc<ClientConfig> {
-        if !self.reuses {
-            return self.config.clone();
-        }
+    fn config_for(&self, peer: u64, pair: Option<&Pair>) -> Arc<ClientConfig> {
+        let place = (peer, pair.map(|pair| Arc::as_ptr(&pair.key).addr()));
         let known = self.peers.load();
-        if let Some(config) = known.get(&peer) {
+        if let Some(config) = known.get(&place) {
             return config.clone();
         }
-        if known.len() >= PEERS_MAX {
+        let remembers = self.reuses && known.len() < PEERS_MAX;
+        if !remembers && pair.is_none() {
             return self.config.clone();
         }
         let mut config = ClientConfig::clone(&self.config);
-        config.resumption = Resumption::in_memory_sessions(SESSIONS);
+        if let Some(pair) = pair {
+            config.client_auth_cert_resolver = Arc::new(OwnPair(pair.clone()));
+        }
+        if remembers {
+            config.resumption = Resumption::in_memory_sessions(SESSIONS);
+        }
         let config = Arc::new(config);
-        let mut more = HashMap::clone(&known);
-        more.insert(peer, config.clone());
-        self.peers.store(Arc::new(more));
+        if remembers {
+            let mut more = HashMap::clone(&known);
+            more.insert(place, config.clone());
+            self.peers.store(Arc::new(more));
+        }
         config
     }
 }

@@ -1,6 +1,6 @@
 //! Certificates made on the spot, configurations over files in memory, and a library client or server at the other end.
 
-use kp_config::model::{ServerId, TlsIdentityId};
+use kp_config::model::ServerId;
 use kp_config::{Diagnostic, LoadOptions};
 use kp_shm::TicketReader;
 use kp_tls::{Hello, HelloReader, Progress, Scratch, Session, Stage, Tls, TlsError};
@@ -194,13 +194,9 @@ pub(crate) fn first() -> ServerId {
     ServerId(0)
 }
 
-pub(crate) fn identity() -> TlsIdentityId {
-    TlsIdentityId(0)
-}
-
-/// Trusts everyone: what a test of the server needs.
+/// Trusts everyone: what a test of the server needs. Offers these schemes.
 #[derive(Debug)]
-struct Gullible;
+struct Gullible(Vec<SignatureScheme>);
 
 impl ServerCertVerifier for Gullible {
     fn verify_server_cert(
@@ -233,10 +229,18 @@ impl ServerCertVerifier for Gullible {
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        default_provider()
-            .signature_verification_algorithms
-            .supported_schemes()
+        self.0.clone()
     }
+}
+
+pub(crate) fn client_config_with_schemes(
+    version: &'static SupportedProtocolVersion,
+    schemes: &[SignatureScheme],
+) -> ClientConfig {
+    let mut config = client_config(&[version], None);
+    let verifier = Arc::new(Gullible(schemes.to_vec()));
+    config.dangerous().set_certificate_verifier(verifier);
+    config
 }
 
 pub(crate) fn client_config(
@@ -247,7 +251,11 @@ pub(crate) fn client_config(
         .with_protocol_versions(versions)
         .unwrap()
         .dangerous()
-        .with_custom_certificate_verifier(Arc::new(Gullible));
+        .with_custom_certificate_verifier(Arc::new(Gullible(
+            default_provider()
+                .signature_verification_algorithms
+                .supported_schemes(),
+        )));
     match own {
         None => builder.with_no_client_auth(),
         Some(made) => builder
@@ -275,6 +283,8 @@ pub(crate) struct Ours<'a> {
     pub(crate) out: Vec<u8>,
     pub(crate) progress: Progress,
     pub(crate) asked_for: Option<String>,
+    /// Loaded for this connection.
+    pub(crate) pairs: Vec<kp_tls::Pair>,
 }
 
 impl<'a> Ours<'a> {
@@ -289,6 +299,7 @@ impl<'a> Ours<'a> {
             out: Vec::new(),
             progress: Progress::default(),
             asked_for: None,
+            pairs: Vec::new(),
         }
     }
 
@@ -301,7 +312,10 @@ impl<'a> Ours<'a> {
                 Hello::Complete(hello) => {
                     self.asked_for = hello.server_name.map(Into::into);
                     let server = self.tls.server(self.id).unwrap();
-                    self.session = Some(server.accept(&mut self.out)?);
+                    self.session = Some(match self.pairs.as_slice() {
+                        [] => server.accept(&mut self.out)?,
+                        pairs => server.accept_with(pairs, &mut self.out)?,
+                    });
                 }
             }
         }

@@ -7,6 +7,8 @@
 )]
 
 mod common;
+mod loading;
 mod resumption;
 mod sessions;
+mod upstreams;
 mod verification;
