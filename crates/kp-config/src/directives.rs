@@ -287,7 +287,7 @@ table! {
     "ssl_verify_client" "on | off | optional | optional_no_ca", HS, (1), ONCE, "off", {}, [tls verify_client verify_client], "Whether clients must (`on`) or may have a certificate that a trusted one vouches for; with `optional_no_ca` it may be vouched for by anyone. What was found is in `$ssl_client_verify`.";
     "ssl_client_certificate" "file", HS, (1), ONCE, none, {}, [tls tls_path client_certificate], "Certificates that may vouch for clients, PEM; their names are told to clients.";
     "ssl_trusted_certificate" "file", HS, (1), ONCE, none, {}, [tls tls_path trusted_certificate], "The same without telling them to clients.";
-    "ssl_verify_depth" "number", HS, (1), ONCE, "1", {}, [tls number verify_depth], "How many certificates may stand between a client's own and a trusted root, the root included.";
+    "ssl_verify_depth" "number", HS, (1), ONCE, "1", {}, [tls number verify_depth], "How many certificates may stand between a client's own and the trusted one.";
     "ssl_crl" "file", HS, (1), ONCE, none, {}, [tls tls_path crl], "Certificates of clients that were revoked, PEM.";
     "ssl_stapling" "on | off", HS, (1), ONCE, "off", {}, [tls flag stapling], "Whether the response of `ssl_stapling_file` is stapled; kp does not ask a responder.";
     "ssl_stapling_file" "file", HS, (1), ONCE, none, {}, [tls tls_path stapling_file], "An OCSP response, DER.";
@@ -384,7 +384,7 @@ table! {
     "proxy_ssl_server_name" "on | off", HSL, (1), ONCE, "off", {}, [level flag tls_server_name], "Whether upstreams with `https://` are told the name that is asked for (SNI).";
     "proxy_ssl_name" "name", HSL, (1), ONCE, "$proxy_host", {}, [level template tls_name], "That name, which the upstream's certificate must have, too.";
     "proxy_ssl_verify" "on | off", HSL, (1), ONCE, "off", {}, [level flag tls_verify], "Whether the upstream's certificate is verified.";
-    "proxy_ssl_verify_depth" "number", HSL, (1), ONCE, "1", {}, [level number tls_verify_depth], "How many certificates may stand between the upstream's own and a trusted root, the root included.";
+    "proxy_ssl_verify_depth" "number", HSL, (1), ONCE, "1", {}, [level number tls_verify_depth], "How many certificates may stand between the upstream's own and the trusted one.";
     "proxy_ssl_trusted_certificate" "file", HSL, (1), ONCE, none, {}, [level tls_path tls_trusted], "Certificates that may vouch for upstreams, PEM; without it those of the system.";
     "proxy_ssl_crl" "file", HSL, (1), ONCE, none, {}, [level tls_path tls_crl], "Certificates of upstreams that were revoked, PEM.";
     "proxy_ssl_certificate" "file", HSL, (1), ONCE, none, {}, [level tls_file tls_certificate], "kp's own certificate for upstreams that ask for one, PEM; may have variables.";

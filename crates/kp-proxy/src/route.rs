@@ -39,11 +39,7 @@ pub fn begin(
     if let Some(host) = request.head.host() {
         host_name(host, &mut request.host);
     }
-    // Without Host the name the client asked for in its handshake decides, as in nginx.
-    let server = match (exchange.request.head.host(), &exchange.connection.tls) {
-        (None, Some(tls)) => tls.server,
-        _ => program.choose_server(exchange),
-    };
+    let server = program.choose_server(exchange);
     exchange.server = server;
     let bad = Err(BadRequest { status: 400 });
     let Some(host) = context.config.http.servers.get(server.index()) else {

@@ -32,9 +32,12 @@ pub(crate) fn objection(exchange: &mut Exchange, context: &Context<'_>) -> Optio
     if wanted.mode == VerifyMode::Off {
         return None;
     }
-    if !is_meant(facts, &exchange.request.host)
-        || !is_judged(verification(facts.server), wanted, facts)
-    {
+    // Without Host there is no name to be the same.
+    let host = match exchange.request.head.host() {
+        Some(_) => exchange.request.host.as_slice(),
+        None => b"",
+    };
+    if !is_meant(facts, host) || !is_judged(verification(facts.server), wanted, facts) {
         return Some(Cause::Misdirected);
     }
     match facts.client {

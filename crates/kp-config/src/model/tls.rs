@@ -94,8 +94,7 @@ pub struct ClientVerification {
     pub ca: Option<Spanned<PathBuf>>,
     /// `ssl_trusted_certificate`: trusted without telling.
     pub trusted: Option<Spanned<PathBuf>>,
-    /// `ssl_verify_depth`, default 1: how many certificates may stand between the client's own and the trusted one, plus
-    /// one.
+    /// `ssl_verify_depth`, default 1: how many certificates may stand between the client's own and the trusted one.
     pub depth: u32,
     /// `ssl_crl`.
     pub crl: Option<Spanned<PathBuf>>,

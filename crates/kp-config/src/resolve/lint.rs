@@ -1,4 +1,5 @@
-//! Warnings that need the whole picture: a proxy that passes requests to itself, an error page that is not there.
+//! Warnings that need the whole picture: a proxy that passes requests to itself, an error page that is not there, TLS at
+//! port 80.
 
 use crate::draft::Reader;
 use crate::model::{
@@ -11,6 +12,40 @@ use std::net::SocketAddr;
 pub(super) fn check(http: &Http, reader: &mut Reader<'_>) {
     check_ways_back(http, reader);
     check_error_pages(http, reader);
+    check_ports(http, reader);
+}
+
+/// The port of a group's server does not follow the scheme: without one it is 80 for `https://`, too, as in nginx.
+fn check_ports(http: &Http, reader: &mut Reader<'_>) {
+    for location in &http.locations {
+        let Handler::Proxy(pass) = &location.handler else {
+            continue;
+        };
+        let ProxyTarget::Upstream {
+            upstream,
+            https: true,
+            ..
+        } = &pass.target
+        else {
+            continue;
+        };
+        let group = http.upstreams.get(upstream.index());
+        let Some(group) = group.filter(|group| !group.implicit) else {
+            continue;
+        };
+        let portless = group.servers.iter().find(|line| {
+            let at_80 = |address: &PeerAddress| matches!(address, PeerAddress::Inet(address) if address.port() == 80);
+            line.addresses.iter().any(at_80) && !line.name.ends_with(":80")
+        });
+        if let Some(line) = portless {
+            let message = format!(
+                "\"server {}\" of \"{}\" is asked for TLS at port 80",
+                line.name, group.name
+            );
+            let hint = format!("write its port, such as `server {}:443;`", line.name);
+            reader.warning(pass.span, message, hint);
+        }
+    }
 }
 
 /// A named location is looked for in the server that answers.

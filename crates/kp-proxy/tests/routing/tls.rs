@@ -178,13 +178,28 @@ fn plain_http_at_a_tls_port() {
     assert_eq!(outcome(&plain, None, &get("a.test")), "200 http");
 }
 
+/// Without Host the default server answers, whatever name the handshake was for.
 #[test]
-fn without_host_the_name_of_the_handshake_decides() {
-    let bed = Bed::new(SERVERS);
+fn requests_without_host() {
     let old = "GET / HTTP/1.0\r\n\r\n";
-    let ask = |sni| outcome(&bed, Some(handshake(&bed, sni, ClientVerdict::None)), old);
-    assert_eq!(ask("c.test"), "200 c");
-    assert_eq!(ask(""), "200 a");
+    let bed = Bed::new(SERVERS);
+    let ask = |bed: &Bed, sni, client| outcome(bed, Some(handshake(bed, sni, client)), old);
+    assert_eq!(ask(&bed, "c.test", ClientVerdict::None), "200 a");
+    assert_eq!(ask(&bed, "", ClientVerdict::None), "200 a");
+    let verifying = Bed::new(
+        "ssl_certificate c; ssl_certificate_key k;
+        server { listen LISTEN ssl; server_name a.test; ssl_verify_client on; ssl_client_certificate ca; return 200 a; }
+        server { listen LISTEN ssl; server_name b.test; return 200 b; }",
+    );
+    assert_eq!(
+        ask(&verifying, "a.test", ClientVerdict::Success),
+        "421 misdirected"
+    );
+    assert_eq!(
+        ask(&verifying, "b.test", ClientVerdict::None),
+        "421 misdirected"
+    );
+    assert_eq!(ask(&verifying, "", ClientVerdict::Success), "200 a");
 }
 
 #[test]

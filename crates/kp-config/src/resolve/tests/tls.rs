@@ -590,6 +590,24 @@ fn mistakes_towards_upstreams() {
 }
 
 #[test]
+fn a_group_without_ports_is_at_80() {
+    let found = |servers: &str, scheme: &str| {
+        findings(&http(&format!(
+            "upstream g {{ {servers} }} server {{ listen 8080; proxy_ssl_verify on;\nlocation / {{ proxy_pass {scheme}://g; }} }}"
+        )))
+    };
+    assert_eq!(
+        found("server 10.0.0.1:443; server 10.0.0.2;", "https"),
+        ["warn 3:25 \"server 10.0.0.2\" of \"g\" is asked for TLS at port 80"]
+    );
+    assert_eq!(
+        found("server 10.0.0.1:443; server 10.0.0.2:80;", "https"),
+        [""; 0]
+    );
+    assert_eq!(found("server 10.0.0.2;", "http"), [""; 0]);
+}
+
+#[test]
 fn both_syntaxes_agree() {
     let conf = "events {} http { proxy_ssl_verify on; server { listen 443 ssl; ssl_certificate a; ssl_certificate b;
 ssl_certificate_key ak; ssl_certificate_key bk; ssl_protocols TLSv1.2 TLSv1.3; ssl_ciphers HIGH:!aNULL;
