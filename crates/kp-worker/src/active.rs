@@ -152,6 +152,8 @@ pub(crate) struct Tunnel {
     pub(crate) upstream_shut: bool,
     /// That end was passed on.
     pub(crate) client_shut: bool,
+    /// A side ended without saying that it was all: nothing comes behind it, and its end is not passed on as one.
+    pub(crate) cut: bool,
 }
 
 /// The response.

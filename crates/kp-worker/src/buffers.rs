@@ -14,6 +14,10 @@ const KEEP_MAX: usize = 2048;
 #[derive(Debug, Default)]
 pub(crate) struct Buffers {
     free: Vec<Vec<u8>>,
+    /// Where TLS records pass through on their way from and to a socket.
+    pub(crate) sealed: Vec<u8>,
+    /// Where short stretches are joined into one record.
+    pub(crate) joined: kp_tls::Scratch,
 }
 
 impl Buffers {

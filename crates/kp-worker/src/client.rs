@@ -2,7 +2,7 @@
 //!
 //! An idle kept-alive connection is this struct and nothing else: no buffer, no exchange.
 
-use crate::active::{Active, NEVER, RequestStage};
+use crate::active::{Active, NEVER, READ_MIN, RequestStage};
 use crate::reactor::Worker;
 use crate::token::{Key, Kind};
 use crate::transport::{Received, Transport};
@@ -16,6 +16,8 @@ use std::net::SocketAddr;
 /// What a client connection is doing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ClientPhase {
+    /// The TLS handshake is under way.
+    Handshake,
     /// Between requests, or reading a head.
     Head,
     /// An exchange is in progress.
@@ -70,6 +72,7 @@ impl Worker {
         };
         client.queued = false;
         match client.phase {
+            ClientPhase::Handshake => self.shake_client(key),
             ClientPhase::Head => self.read_head(key),
             ClientPhase::Linger => self.linger(key),
             ClientPhase::Exchange => {
@@ -81,7 +84,7 @@ impl Worker {
     }
 
     /// Reads until a head is complete, then starts its exchange.
-    fn read_head(&mut self, key: Key) {
+    pub(crate) fn read_head(&mut self, key: Key) {
         let mut fresh = self
             .clients
             .peek(key)
@@ -102,16 +105,19 @@ impl Worker {
                 .capacity()
                 .saturating_sub(client.input.len())
                 .max(HEAD_READ_MIN);
-            match client.transport.receive(&mut client.input, room) {
+            match client
+                .transport
+                .receive(&mut client.input, room, &mut self.buffers)
+            {
                 Received::Bytes(count) => {
                     self.counters.add(Counter::ClientBytesIn, count as u64);
                     fresh = true;
                 }
                 Received::Nothing => break self.await_head(key),
-                Received::End | Received::Broken(_) if client.input.is_empty() => {
+                Received::End | Received::Cut | Received::Broken(_) if client.input.is_empty() => {
                     return self.close_client(key);
                 }
-                Received::End | Received::Broken(_) => {
+                Received::End | Received::Cut | Received::Broken(_) => {
                     return self.give_up_head(key, Cause::ClientCut);
                 }
             }
@@ -138,7 +144,6 @@ impl Worker {
         let Some(client) = self.clients.at(key) else {
             return HeadProgress::Gone;
         };
-        let listener = usize::from(client.listener);
         if client.active.is_none() {
             self.begin_exchange(key);
         }
@@ -148,7 +153,7 @@ impl Worker {
         let Some(mut active) = client.active.and_then(|active| self.exchanges.lend(active)) else {
             return HeadProgress::Gone;
         };
-        let limits = &self.listeners[listener].limits;
+        let limits = &self.fronts.at(client, &self.listeners).limits;
         let before = client.input.len();
         let result =
             active
@@ -200,8 +205,8 @@ impl Worker {
         client.active = Some(active_key);
         if client.requests > 0 || self.drain.is_some() {
             // On a kept-alive connection the head's time starts with its first byte; on a fresh one with the accept.
-            client.deadline_ms =
-                now_ms + self.listeners[usize::from(client.listener)].head_timeout_ms;
+            let front = self.fronts.at(client, &self.listeners);
+            client.deadline_ms = now_ms + front.head_timeout_ms;
         }
     }
 
@@ -223,6 +228,7 @@ impl Worker {
         connection.accepted_ms = client.accepted_ms;
         connection.remote = client.remote;
         connection.listener = self.listeners[usize::from(client.listener)].id;
+        connection.tls = client.transport.facts().cloned();
         connection.pipelined = std::mem::take(&mut client.pipelined);
         if client.input.is_empty() {
             self.buffers.give(&mut client.input);
@@ -262,6 +268,7 @@ impl Worker {
         client.active = None;
         self.counters.decrement(Counter::RequestsActive);
         if cut {
+            client.transport.break_off();
             if out == kp_http::Framing::UntilClose || location.reset_timedout_connection {
                 // Without a length or chunks only a reset tells the client that the body is not whole.
                 let _ = kp_sys::socket::reset_on_close(&client.transport.fd);
@@ -310,7 +317,7 @@ impl Worker {
             LingeringClose::On => unread,
             LingeringClose::Always => true,
         };
-        if !linger || kp_sys::socket::shutdown_write(&client.transport.fd).is_err() {
+        if !linger || !client.transport.end(&mut self.buffers) {
             return self.close_client(key);
         }
         client.phase = ClientPhase::Linger;
@@ -334,7 +341,7 @@ impl Worker {
             self.scratch.clear();
             match client
                 .transport
-                .receive(&mut self.scratch, crate::active::READ_MIN)
+                .receive(&mut self.scratch, READ_MIN, &mut self.buffers)
             {
                 Received::Bytes(_) => {
                     client.deadline_ms = self.clock.mono_ms + u64::from(client.linger_wait_ms);
@@ -342,7 +349,9 @@ impl Worker {
                         .arm(client.timer, client.deadline_ms.min(client.linger_end_ms));
                 }
                 Received::Nothing => return,
-                Received::End | Received::Broken(_) => return self.close_client(key),
+                Received::End | Received::Cut | Received::Broken(_) => {
+                    return self.close_client(key);
+                }
             }
         }
         self.enqueue_client(key);
@@ -356,6 +365,7 @@ impl Worker {
             return;
         };
         match client.phase {
+            ClientPhase::Handshake => self.handshake_timeout(key),
             ClientPhase::Exchange => self.enqueue_client(key),
             ClientPhase::Linger => self.close_client(key),
             ClientPhase::Head if client.deadline_ms > now_ms => {
@@ -365,7 +375,7 @@ impl Worker {
             ClientPhase::Head if client.active.is_some() => self.head_timeout(key),
             ClientPhase::Head if draining => {
                 // The grace ends with a read that says "nothing": a request that is already here is still answered.
-                client.transport.readable = true;
+                client.transport.ask();
                 self.read_head(key);
                 if self
                     .clients
@@ -397,7 +407,7 @@ impl Worker {
         let Some(client) = self.clients.at(key) else {
             return;
         };
-        let limits = &self.listeners[usize::from(client.listener)].limits;
+        let limits = &self.fronts.at(client, &self.listeners).limits;
         let Some(mut active) = client.active.and_then(|active| self.exchanges.lend(active)) else {
             return self.close_client(key);
         };
@@ -415,6 +425,7 @@ impl Worker {
         let Some(mut client) = self.clients.remove(key) else {
             return;
         };
+        client.transport.part(&mut self.buffers);
         self.buffers.give(&mut client.input);
         self.wheel.free(client.timer);
         self.counters.decrement(Counter::ConnectionsActive);
@@ -425,7 +436,10 @@ impl Worker {
             ClientPhase::Head if client.requests > 0 => {
                 self.counters.decrement(Counter::ConnectionsIdle);
             }
-            ClientPhase::Exchange | ClientPhase::Head | ClientPhase::Linger => {}
+            ClientPhase::Handshake
+            | ClientPhase::Exchange
+            | ClientPhase::Head
+            | ClientPhase::Linger => {}
         }
         if let Some(active) = client.active
             && let Some(mut active) = self.exchanges.remove(active)
@@ -447,7 +461,12 @@ impl Worker {
             Some(active) if client.phase == ClientPhase::Exchange => self.enqueue_exchange(active),
             _ if !client.queued => {
                 client.queued = true;
-                self.queue.push_back(key.token(Kind::Client));
+                let token = key.token(Kind::Client);
+                if client.phase == ClientPhase::Handshake {
+                    self.handshakes.push_back(token);
+                } else {
+                    self.queue.push_back(token);
+                }
             }
             _ => {}
         }

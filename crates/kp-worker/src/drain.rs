@@ -76,10 +76,16 @@ impl Worker {
             let Some(client) = self.clients.at(key) else {
                 continue;
             };
-            if client.phase != ClientPhase::Head || client.active.is_some() {
+            let untouched = match client.phase {
+                ClientPhase::Head => client.active.is_none(),
+                // Who began a handshake may finish it.
+                ClientPhase::Handshake => client.transport.is_untouched(),
+                ClientPhase::Exchange | ClientPhase::Linger => false,
+            };
+            if !untouched {
                 continue;
             }
-            let root = self.listeners[usize::from(client.listener)].root;
+            let root = self.fronts.at(client, &self.listeners).root;
             let location = &self.config.http.locations[root.index()];
             client.deadline_ms = client.deadline_ms.min(drain.idle_end_ms(location, now_ms));
             self.wheel.arm(client.timer, client.deadline_ms);

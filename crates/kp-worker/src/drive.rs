@@ -181,9 +181,10 @@ impl Worker {
         }
     }
 
-    /// Whether a connect under way came to an end.
+    /// Whether a connect under way came to an end; with TLS the handshake follows.
     fn connected(&mut self, active: &Active) -> Option<Input> {
-        let upstream = self.upstreams.at(active.upstream?)?;
+        let key = active.upstream?;
+        let upstream = self.upstreams.at(key)?;
         if upstream.phase != UpstreamPhase::Connecting
             || !upstream.transport.writable && !upstream.transport.errored
         {
@@ -201,6 +202,11 @@ impl Worker {
                 )));
             }
             upstream.transport.errored = false;
+        }
+        if upstream.transport.secure.is_some() {
+            upstream.phase = UpstreamPhase::Handshake;
+            self.enqueue_handshake(key);
+            return None;
         }
         upstream.phase = UpstreamPhase::Busy;
         Some(Input::Connected { reused: false })

@@ -13,7 +13,9 @@ mod discard;
 mod drain;
 mod drive;
 pub mod error_log;
+mod facts;
 mod files;
+mod handshake;
 mod heritage;
 mod jobs;
 mod listeners;
@@ -26,6 +28,7 @@ mod park;
 mod reactor;
 mod relay;
 mod response_head;
+mod secure;
 mod slots;
 mod spill;
 mod spool;
@@ -41,6 +44,8 @@ pub use kp_proxy::regex_problems;
 
 use kp_config::{Config, Diagnostic};
 use kp_proxy::Program;
+use kp_shm::TicketReader;
+use kp_tls::Tls;
 
 /// A configuration with everything that is compiled from it.
 #[derive(Debug)]
@@ -49,16 +54,43 @@ pub struct Prepared {
     pub config: Config,
     /// Regular expressions, tables of names and locations.
     pub program: Program,
+    /// Certificates, keys and whom they are to be shown to.
+    pub tls: Tls,
 }
 
-/// Compiles what a configuration needs at run time.
+/// Compiles what a configuration needs at run time and reads its certificates, with the rights of the caller. Session
+/// tickets are sealed with keys of `tickets`. Warnings come with it.
 ///
 /// # Errors
 ///
-/// One diagnostic for each regular expression that cannot be used.
-pub fn prepare(config: Config) -> Result<Prepared, Vec<Diagnostic>> {
-    let program = Program::compile(&config)?;
-    Ok(Prepared { config, program })
+/// One diagnostic for each regular expression that cannot be used and for each file that cannot.
+pub fn prepare(
+    config: Config,
+    tickets: Option<TicketReader>,
+) -> Result<(Prepared, Vec<Diagnostic>), Vec<Diagnostic>> {
+    let program = Program::compile(&config);
+    let now_unix_s = kp_sys::clock::unix_ms() / 1000;
+    let tls = Tls::load(
+        &config,
+        &mut |path| std::fs::read(path),
+        tickets,
+        now_unix_s,
+    );
+    match (program, tls) {
+        (Ok(program), Ok((tls, warnings))) => {
+            let prepared = Prepared {
+                config,
+                program,
+                tls,
+            };
+            Ok((prepared, warnings))
+        }
+        (program, tls) => {
+            let mut wrong = program.err().unwrap_or_default();
+            wrong.extend(tls.err().unwrap_or_default());
+            Err(wrong)
+        }
+    }
 }
 
 /// Serves as a worker until drained or stopped; returns the exit status ([`exit`]).

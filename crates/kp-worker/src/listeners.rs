@@ -1,9 +1,10 @@
 //! Listening sockets of one worker: polled after Commit, accepted until the kernel says "no more".
 
+use crate::client::Client;
 use crate::reactor::Worker;
 use crate::token::{Key, Kind};
 use kp_config::Config;
-use kp_config::model::{ListenerId, LocationId};
+use kp_config::model::{ListenerId, LocationId, ServerId, VirtualHost};
 use kp_http::HeadLimits;
 use mio::unix::SourceFd;
 use mio::{Interest, Token};
@@ -26,23 +27,50 @@ pub(crate) struct Listening {
     ready: bool,
     /// Accepting waits until then, after running out of descriptors.
     again_ms: u64,
-    pub(crate) limits: HeadLimits,
-    pub(crate) head_timeout_ms: u64,
-    /// Level of the default server, for what happens before routing.
-    pub(crate) root: LocationId,
-    /// Its name, for the error log.
-    pub(crate) name: String,
+    /// Connections begin with a TLS handshake.
+    pub(crate) tls: bool,
+    /// The default server.
+    pub(crate) server: ServerId,
 }
 
 impl Listening {
     pub(crate) fn new(config: &Config, id: ListenerId, fd: OwnedFd) -> Self {
-        let server = &config.http.servers[config.http.listeners[id.index()].default_server.index()];
-        let early = &server.early;
+        let listener = &config.http.listeners[id.index()];
         Self {
             id,
             fd: Some(fd),
             ready: false,
             again_ms: 0,
+            tls: listener.tls,
+            server: listener.default_server,
+        }
+    }
+
+    pub(crate) fn note(&mut self) {
+        self.ready = true;
+    }
+
+    pub(crate) fn is_ready(&self) -> bool {
+        self.ready && self.again_ms == 0
+    }
+}
+
+/// What of a virtual host holds before a request is routed.
+#[derive(Debug)]
+pub(crate) struct Front {
+    pub(crate) limits: HeadLimits,
+    pub(crate) head_timeout_ms: u64,
+    pub(crate) handshake_timeout_ms: u64,
+    /// Its level, for what happens before routing.
+    pub(crate) root: LocationId,
+    /// Its name, for the error log.
+    pub(crate) name: String,
+}
+
+impl Front {
+    pub(crate) fn new(server: &VirtualHost) -> Self {
+        let early = &server.early;
+        Self {
             limits: HeadLimits {
                 line_max: early
                     .large_header_buffer_size
@@ -55,17 +83,35 @@ impl Listening {
                 accept_bare_lf: early.accept_bare_lf,
             },
             head_timeout_ms: early.client_header_timeout.as_millis() as u64,
+            handshake_timeout_ms: server
+                .tls
+                .as_ref()
+                .map_or(early.client_header_timeout, |tls| tls.handshake_timeout)
+                .as_millis() as u64,
             root: server.root,
             name: server.primary_name.clone(),
         }
     }
+}
 
-    pub(crate) fn note(&mut self) {
-        self.ready = true;
+/// The virtual hosts of a worker as they are before routing: the one a TLS client asked for, else the default server.
+#[derive(Debug)]
+pub(crate) struct Fronts(Vec<Front>);
+
+impl Fronts {
+    pub(crate) fn new(config: &Config) -> Self {
+        Self(config.http.servers.iter().map(Front::new).collect())
     }
 
-    pub(crate) fn is_ready(&self) -> bool {
-        self.ready && self.again_ms == 0
+    /// Of a server.
+    pub(crate) fn of(&self, server: ServerId) -> &Front {
+        &self.0[server.index()]
+    }
+
+    /// Of a client.
+    pub(crate) fn at(&self, client: &Client, listeners: &[Listening]) -> &Front {
+        let asked = client.transport.facts().map(|facts| facts.server);
+        self.of(asked.unwrap_or(listeners[usize::from(client.listener)].server))
     }
 }
 

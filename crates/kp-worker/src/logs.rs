@@ -234,13 +234,13 @@ impl Worker {
         let Some(client) = self.clients.peek(key) else {
             return;
         };
-        let listener = &self.listeners[usize::from(client.listener)];
-        let targets = &self.location(listener.root).error_log;
+        let front = self.fronts.at(client, &self.listeners);
+        let targets = &self.location(front.root).error_log;
         if error_log::wants(targets, Level::Info) {
             let remote = client
                 .remote
                 .map_or_else(|| "unix:".to_owned(), |remote| remote.ip().to_string());
-            let text = format!("{text}, client: {remote}, server: {}", listener.name);
+            let text = format!("{text}, client: {remote}, server: {}", front.name);
             error_log::write(
                 targets,
                 &self.logs.fds,

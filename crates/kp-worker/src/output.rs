@@ -18,15 +18,23 @@ pub(crate) struct Output {
     data: Vec<u8>,
     /// Bytes of `data` that were already sent.
     sent: usize,
+    /// Bytes that left here and are held by the transport, encrypted and not yet taken by the kernel.
+    held: usize,
 }
 
 impl Output {
+    /// Bytes that the kernel has not taken yet.
     pub(crate) fn len(&self) -> usize {
-        self.data.len() - self.sent
+        self.waiting() + self.held
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.data.len() == self.sent
+        self.len() == 0
+    }
+
+    /// Bytes that the transport has not taken yet.
+    fn waiting(&self) -> usize {
+        self.data.len() - self.sent
     }
 
     /// Where to append; filled from the pool.
@@ -48,20 +56,31 @@ impl Output {
 
     /// Forgets what is pending and gives the memory back.
     pub(crate) fn clear(&mut self, pool: &mut Buffers) {
+        self.held = 0;
         self.sent = 0;
         pool.give(&mut self.data);
     }
 
-    /// Sends what is pending, then `more`; keeps what the socket does not take. Returns how many bytes were sent.
+    /// Sends what is pending, then `more`; keeps what the transport does not take. Returns how many bytes it took.
     pub(crate) fn push(
         &mut self,
         transport: &mut Transport,
         more: &[&[u8]],
         pool: &mut Buffers,
     ) -> Sent {
+        let sent = self.offer(transport, more, pool);
+        // What was held may also have left when the event came.
+        let before = std::mem::replace(&mut self.held, transport.held());
+        if sent == Sent::Bytes(0) && self.held < before {
+            return Sent::Moved;
+        }
+        sent
+    }
+
+    fn offer(&mut self, transport: &mut Transport, more: &[&[u8]], pool: &mut Buffers) -> Sent {
         let extra: usize = more.iter().map(|stretch| stretch.len()).sum();
         if extra > 0
-            && (extra <= COPY_BYTES_MAX && !self.is_empty()
+            && (extra <= COPY_BYTES_MAX && self.waiting() > 0
                 || !transport.writable
                 || more.len() >= STRETCHES_MAX)
         {
@@ -69,14 +88,14 @@ impl Output {
             for stretch in more {
                 data.extend_from_slice(stretch);
             }
-            return self.push(transport, &[], pool);
+            return self.offer(transport, &[], pool);
         }
         if !transport.writable {
             return Sent::Bytes(0);
         }
         let mut stretches = [IoSlice::new(&[]); STRETCHES_MAX];
         let mut count = 0;
-        if !self.is_empty() {
+        if self.waiting() > 0 {
             stretches[0] = IoSlice::new(self.data.get(self.sent..).unwrap_or_default());
             count = 1;
         }
@@ -84,10 +103,12 @@ impl Output {
             stretches[count] = IoSlice::new(stretch);
             count += 1;
         }
-        let pending = self.len();
-        let sent = transport.send(&stretches[..count], pending + extra);
-        if let Sent::Bytes(count) = sent {
-            self.taken(count, pending, more, pool);
+        let pending = self.waiting();
+        let sent = transport.send(&stretches[..count], pending + extra, pool);
+        match sent {
+            Sent::Bytes(count) => self.taken(count, pending, more, pool),
+            Sent::Moved => self.taken(0, pending, more, pool),
+            Sent::Broken(_) => {}
         }
         sent
     }
@@ -97,7 +118,7 @@ impl Output {
         if count < pending {
             self.sent += count;
             // Each byte is moved at most once per byte that left before it.
-            if self.sent >= SENT_BYTES_MAX && self.sent >= self.len() {
+            if self.sent >= SENT_BYTES_MAX && self.sent >= self.waiting() {
                 self.data.drain(..self.sent);
                 self.sent = 0;
             }
@@ -115,8 +136,9 @@ impl Output {
                 .extend_from_slice(stretch.get(skip..).unwrap_or_default());
             skip = 0;
         }
-        if self.is_empty() {
-            self.clear(pool);
+        if self.waiting() == 0 {
+            self.sent = 0;
+            pool.give(&mut self.data);
         }
     }
 }
@@ -171,7 +193,7 @@ mod tests {
                 let more: Vec<&[u8]> = stretches.iter().map(Vec::as_slice).collect();
                 expected.extend(stretches.iter().flatten());
                 let sent = output.push(&mut transport, &more, &mut pool);
-                assert!(matches!(sent, Sent::Bytes(_)));
+                assert!(matches!(sent, Sent::Bytes(_) | Sent::Moved));
                 take(
                     &mut reader,
                     random(&mut seed) as usize % 60_000 + 1,

@@ -103,7 +103,10 @@ impl Worker {
         let readable = upstream.transport.readable;
         let upstream_ready = readable || !upstream.input.is_empty();
         let unread = match active.response.stage {
-            _ if wants.connect => upstream.transport.writable || upstream.transport.errored,
+            _ if upstream.phase == UpstreamPhase::Connecting => {
+                upstream.transport.writable || upstream.transport.errored
+            }
+            _ if wants.connect => upstream.transport.readable && !upstream.transport.is_queued(),
             ResponseStage::AwaitHead => readable,
             ResponseStage::Relaying => {
                 wants.upstream_read && upstream_ready && !self.is_spooling(active)
@@ -135,8 +138,12 @@ impl Worker {
     /// What an exchange waits for, derived from its state.
     fn wants(&self, active: &Active) -> Wants {
         let upstream = active.upstream.and_then(|key| self.upstreams.peek(key));
-        let connecting =
-            upstream.is_some_and(|upstream| upstream.phase == UpstreamPhase::Connecting);
+        let connecting = upstream.is_some_and(|upstream| {
+            matches!(
+                upstream.phase,
+                UpstreamPhase::Connecting | UpstreamPhase::Handshake
+            )
+        });
         let reading_body = match active.request.stage {
             RequestStage::Collecting => !active.request.whole && !self.spilling(active),
             RequestStage::Discarding => true,
@@ -187,6 +194,15 @@ impl Worker {
         }
     }
 
+    /// How far a connection to an upstream has come.
+    fn connect_phase(&self, active: &Active) -> Phase {
+        let upstream = active.upstream.and_then(|key| self.upstreams.peek(key));
+        match upstream.map(|upstream| upstream.phase) {
+            Some(UpstreamPhase::Handshake) => Phase::Handshake,
+            _ => Phase::Connect,
+        }
+    }
+
     /// The failure of a deadline that passed.
     pub(crate) fn overdue(&mut self, active: &mut Active) -> Option<Input> {
         let now_ms = self.clock.mono_ms;
@@ -227,7 +243,7 @@ impl Worker {
         } else if deadlines.upstream_write <= now_ms {
             (Phase::SendRequest, Cause::SendTimeout)
         } else if self.wants(active).connect {
-            (Phase::Connect, Cause::ConnectTimeout)
+            (self.connect_phase(active), Cause::ConnectTimeout)
         } else if matches!(active.response.stage, ResponseStage::AwaitHead) {
             (Phase::AwaitHead, Cause::UpstreamTimeout)
         } else {

@@ -8,33 +8,37 @@ use crate::buffers::Buffers;
 use crate::client::{Client, ClientPhase};
 use crate::clock::Clock;
 use crate::drain::Drain;
+use crate::facts::ConnectionFacts;
 use crate::heritage::{Heritage, exit};
 use crate::jobs::Jobs;
-use crate::listeners::Listening;
+use crate::listeners::{Fronts, Listening};
 use crate::logs::Logs;
 use crate::own::Own;
 use crate::response_head::RESPONSE_HEAD_MAX;
+use crate::secure::Secure;
 use crate::slots::Slots;
 use crate::token::{self, Key, Kind};
 use crate::transport::Transport;
 use crate::upstream::{Upstream, UpstreamPhase};
 use crate::wheel::Wheel;
 use kp_config::Config;
-use kp_config::model::{FileTest, Location, LocationId};
+use kp_config::model::{Location, LocationId};
 use kp_config::template::Template;
 use kp_http::HeadLimits;
-use kp_proxy::context::{Context, Facts};
+use kp_proxy::context::Context;
 use kp_proxy::{Exchange, Program};
 use kp_shm::{Block, Counter};
 use kp_shm::{Row, State};
+use kp_tls::Tls;
 use kp_upstream::{Groups, Pool};
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token};
 use std::collections::VecDeque;
+use std::hash::RandomState;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -61,6 +65,7 @@ pub(crate) struct Worker {
     /// The key a balancer hashes.
     pub(crate) key_text: Vec<u8>,
     pub(crate) listeners: Vec<Listening>,
+    pub(crate) fronts: Fronts,
     pub(crate) clients: Slots<Client>,
     pub(crate) upstreams: Slots<Upstream>,
     pub(crate) exchanges: Slots<Box<Active>>,
@@ -69,8 +74,14 @@ pub(crate) struct Worker {
     // Boxes move between here and `exchanges`; their address is their cost.
     pub(crate) spare: Vec<Box<Active>>,
     pub(crate) queue: VecDeque<u64>,
+    /// Connections whose TLS handshake can go on.
+    pub(crate) handshakes: VecDeque<u64>,
     pub(crate) groups: Groups,
     pub(crate) pool: Pool,
+    /// Seeded for this worker.
+    pub(crate) hasher: RandomState,
+    /// Certificates, trust, sessions.
+    pub(crate) tls: Tls,
     pub(crate) counters: Block,
     pub(crate) logs: Logs,
     pub(crate) jobs: Jobs,
@@ -101,8 +112,13 @@ pub(crate) struct Worker {
 impl Worker {
     /// Sets a worker up from what it inherited.
     pub(crate) fn new(heritage: Heritage) -> io::Result<Self> {
-        let prepared: &'static crate::Prepared = Box::leak(Box::new(heritage.prepared));
-        let (config, program) = (&prepared.config, &prepared.program);
+        let crate::Prepared {
+            config,
+            program,
+            tls,
+        } = heritage.prepared;
+        let config: &'static Config = Box::leak(Box::new(config));
+        let program: &'static Program = Box::leak(Box::new(program));
         let poll = Poll::new()?;
         let waker = Arc::new(mio::Waker::new(
             poll.registry(),
@@ -121,11 +137,13 @@ impl Worker {
             text: Vec::new(),
             key_text: Vec::new(),
             listeners: Vec::new(),
+            fronts: Fronts::new(config),
             clients: Slots::new(),
             upstreams: Slots::new(),
             exchanges: Slots::new(),
             spare: Vec::new(),
             queue: VecDeque::new(),
+            handshakes: VecDeque::new(),
             groups: Groups::new(
                 &config.http.upstreams,
                 &heritage.shm,
@@ -133,6 +151,8 @@ impl Worker {
                 u64::from_ne_bytes(seed),
             ),
             pool: Pool::new(&config.http.upstreams),
+            hasher: RandomState::new(),
+            tls,
             counters: heritage.shm.counters().block(heritage.row),
             logs: Logs::new(heritage.log_files),
             jobs: Jobs::new(waker, &config.temp_paths),
@@ -179,6 +199,7 @@ impl Worker {
                 }
             }
             self.clock.read();
+            self.tls.clock().set(self.clock.unix_ms / 1000);
             let turn_began_ms = self.clock.mono_ms;
             for event in &events {
                 self.note(event);
@@ -188,6 +209,7 @@ impl Worker {
                 self.expired(token);
             }
             self.run_queue();
+            self.run_handshakes();
             self.accept_ready();
             self.flush_logs(false);
             self.counters.increment(Counter::LoopTurns);
@@ -200,7 +222,10 @@ impl Worker {
 
     /// How long the loop may wait.
     fn wait(&self) -> Option<Duration> {
-        if !self.queue.is_empty() || self.listeners.iter().any(Listening::is_ready) {
+        if !self.queue.is_empty()
+            || !self.handshakes.is_empty()
+            || self.listeners.iter().any(Listening::is_ready)
+        {
             return Some(Duration::ZERO);
         }
         let now_ms = self.clock.mono_ms;
@@ -229,18 +254,21 @@ impl Worker {
                 let Some(client) = self.clients.at(key) else {
                     return;
                 };
-                client.transport.note(event);
+                client.transport.note(event, &mut self.buffers);
                 self.enqueue_client(key);
             }
             Kind::Upstream => {
                 let Some(upstream) = self.upstreams.at(key) else {
                     return;
                 };
-                upstream.transport.note(event);
+                upstream.transport.note(event, &mut self.buffers);
                 match upstream.active {
+                    Some(_) if upstream.phase == UpstreamPhase::Handshake => {
+                        self.enqueue_handshake(key);
+                    }
                     Some(active) => self.enqueue_exchange(active),
                     None if upstream.transport.readable || upstream.transport.errored => {
-                        self.end_idle_upstream(key);
+                        self.wake_idle_upstream(key);
                     }
                     None => {}
                 }
@@ -288,9 +316,7 @@ impl Worker {
 
     /// Facts about a client connection, found out when a variable asks.
     pub(crate) fn facts(&self, client: Key) -> ConnectionFacts<'_> {
-        ConnectionFacts {
-            client: self.clients.peek(client),
-        }
+        ConnectionFacts::of(self.clients.peek(client), self.clock.unix_ms / 1000)
     }
 
     /// What the exchange machine is shown.
@@ -401,12 +427,27 @@ impl Worker {
         self.counters.increment(Counter::ConnectionsActive);
         self.serial += self.serial_step;
         let now_ms = self.clock.mono_ms;
-        let deadline_ms = now_ms + self.listeners[usize::from(listener)].head_timeout_ms;
+        let listening = &self.listeners[usize::from(listener)];
+        let front = self.fronts.of(listening.server);
+        let (transport, phase, wait_ms) = if listening.tls {
+            (
+                Transport::with_tls(fd, true, Secure::accepting()),
+                ClientPhase::Handshake,
+                front.handshake_timeout_ms,
+            )
+        } else {
+            (
+                Transport::new(fd, true),
+                ClientPhase::Head,
+                front.head_timeout_ms,
+            )
+        };
+        let deadline_ms = now_ms + wait_ms;
         let timer = self.wheel.create(0);
         let client = Client {
-            transport: Transport::new(fd, true),
+            transport,
             timer,
-            phase: ClientPhase::Head,
+            phase,
             queued: false,
             overload,
             pipelined: false,
@@ -471,51 +512,4 @@ fn serial_step(config: &Config) -> u64 {
 
 fn hexadecimal(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-/// See [`Facts`].
-#[derive(Debug)]
-pub(crate) struct ConnectionFacts<'a> {
-    client: Option<&'a Client>,
-}
-
-impl Facts for ConnectionFacts<'_> {
-    fn local_address(&self) -> Option<SocketAddr> {
-        kp_sys::socket::local_address(&self.client?.transport.fd).ok()?
-    }
-
-    fn tcp_info(&self) -> Option<[u32; 4]> {
-        let info = kp_sys::socket::tcp_info(&self.client?.transport.fd).ok()?;
-        Some([
-            info.rtt_us,
-            info.rtt_variation_us,
-            info.send_window_segments,
-            info.receive_space_bytes,
-        ])
-    }
-
-    fn file_test(&self, path: &Path, test: FileTest) -> bool {
-        let Ok(metadata) = std::fs::metadata(path) else {
-            return false;
-        };
-        match test {
-            FileTest::File => metadata.is_file(),
-            FileTest::Directory => metadata.is_dir(),
-            FileTest::Exists => true,
-            FileTest::Executable => {
-                std::os::unix::fs::PermissionsExt::mode(&metadata.permissions()) & 0o111 != 0
-            }
-        }
-    }
-
-    fn real_path(&self, path: &Path) -> Option<PathBuf> {
-        std::fs::canonicalize(path).ok()
-    }
-
-    fn random(&self) -> [u8; 16] {
-        let mut bytes = [0; 16];
-        // getrandom fails only before the pool is seeded, which is before any worker runs.
-        let _ = kp_sys::random(&mut bytes);
-        bytes
-    }
 }

@@ -99,6 +99,11 @@ fn rate_bytes(text: &[u8]) -> u64 {
     number.unwrap_or(0).saturating_mul(unit)
 }
 
+/// A response that ended before its body did.
+fn body_broken(cause: Cause) -> Turn {
+    Turn::Input(Input::UpstreamFailed(Failure::new(Phase::ReadBody, cause)))
+}
+
 /// The stretches of one write: chunk head, data, chunk end, last chunk.
 struct Stretches<'a> {
     list: [&'a [u8]; PIECES_MAX + 3],
@@ -186,14 +191,17 @@ impl Worker {
         }
         let mut scratch = std::mem::take(&mut self.scratch);
         scratch.clear();
-        let turn = match client.transport.receive(&mut scratch, room.max(1)) {
+        let turn = match client
+            .transport
+            .receive(&mut scratch, room.max(1), &mut self.buffers)
+        {
             Received::Bytes(count) => {
                 self.counters.add(Counter::ClientBytesIn, count as u64);
                 active.deadlines.client_read = NEVER;
                 self.use_body(active, &scratch)
             }
             Received::Nothing => Turn::Nothing,
-            Received::End | Received::Broken(_) => self.body_broken_off(active),
+            Received::End | Received::Cut | Received::Broken(_) => self.body_broken_off(active),
         };
         self.scratch = scratch;
         turn
@@ -317,6 +325,10 @@ impl Worker {
                 }
                 count > 0
             }
+            Sent::Moved => {
+                active.deadlines.upstream_write = NEVER;
+                true
+            }
             Sent::Broken(errno) => {
                 // The write side is over; what the upstream said before is still read (an early 413 behind a reset).
                 active.to_upstream.clear(&mut self.buffers);
@@ -397,9 +409,11 @@ impl Worker {
         let mut scratch = std::mem::take(&mut self.scratch);
         scratch.clear();
         let received = if upstream.input.is_empty() {
-            let received = upstream
-                .transport
-                .receive(&mut scratch, active.response.read_max);
+            let received = upstream.transport.receive(
+                &mut scratch,
+                active.response.read_max,
+                &mut self.buffers,
+            );
             if let Received::Bytes(count) = received {
                 self.note_received(active, count);
             }
@@ -416,8 +430,14 @@ impl Worker {
                 self.use_response(active, &scratch)
             }
             Received::Nothing => Turn::Nothing,
-            Received::End => self.response_ended(active, None),
-            Received::Broken(errno) => self.response_ended(active, Some(errno)),
+            Received::End if active.response.decoder.finish_on_eof().is_ok() => {
+                self.end_response(active);
+                self.response_complete(active);
+                Turn::Moved
+            }
+            // Without the close_notify of TLS nobody knows whether the body was whole (RFC 9112 §9.8).
+            Received::End | Received::Cut => body_broken(Cause::BodyTruncated),
+            Received::Broken(errno) => body_broken(Cause::BodyReset(errno)),
         };
         self.scratch = scratch;
         turn
@@ -532,16 +552,6 @@ impl Worker {
         }
     }
 
-    fn response_ended(&mut self, active: &mut Active, errno: Option<i32>) -> Turn {
-        if errno.is_none() && active.response.decoder.finish_on_eof().is_ok() {
-            self.end_response(active);
-            self.response_complete(active);
-            return Turn::Moved;
-        }
-        let cause = errno.map_or(Cause::BodyTruncated, Cause::BodyReset);
-        Turn::Input(Input::UpstreamFailed(Failure::new(Phase::ReadBody, cause)))
-    }
-
     /// Appends without sending; the next flush takes it.
     pub(crate) fn append_client(&mut self, active: &mut Active, more: &[&[u8]]) {
         if self.is_spooling(active) {
@@ -574,23 +584,26 @@ impl Worker {
         let Some(client) = self.clients.at(active.client) else {
             return false;
         };
-        let offered = active.to_client.len() + more.iter().map(|bytes| bytes.len()).sum::<usize>();
-        match active
+        let sent = active
             .to_client
-            .push(&mut client.transport, more, &mut self.buffers)
-        {
+            .push(&mut client.transport, more, &mut self.buffers);
+        active.response.read_max = if active.to_client.is_empty() {
+            (active.response.read_max * 2).min(READ_MAX)
+        } else {
+            READ_MIN
+        };
+        match sent {
             Sent::Bytes(count) => {
                 if count > 0 {
                     active.deadlines.client_write = NEVER;
                     active.exchange.record.bytes_sent += count as u64;
                     self.counters.add(Counter::ClientBytesOut, count as u64);
                 }
-                active.response.read_max = if count == offered {
-                    (active.response.read_max * 2).min(READ_MAX)
-                } else {
-                    READ_MIN
-                };
                 count > 0
+            }
+            Sent::Moved => {
+                active.deadlines.client_write = NEVER;
+                true
             }
             Sent::Broken(_) => {
                 client.transport.ending = true;

@@ -32,13 +32,16 @@ impl Worker {
         }
         let mut scratch = std::mem::take(&mut self.scratch);
         scratch.clear();
-        let turn = match upstream.transport.receive(&mut scratch, max) {
+        let turn = match upstream
+            .transport
+            .receive(&mut scratch, max, &mut self.buffers)
+        {
             Received::Bytes(count) => {
                 self.note_head_bytes(active, count);
                 self.use_head(active, &scratch)
             }
             Received::Nothing => Turn::Nothing,
-            Received::End => self.head_broken_off(active, None),
+            Received::End | Received::Cut => self.head_broken_off(active, None),
             Received::Broken(errno) => self.head_broken_off(active, Some(errno)),
         };
         self.scratch = scratch;
@@ -57,7 +60,10 @@ impl Worker {
             return Turn::Nothing;
         };
         let room = (upstream.input.capacity() - upstream.input.len()).max(HEAD_READ);
-        match upstream.transport.receive(&mut upstream.input, room) {
+        match upstream
+            .transport
+            .receive(&mut upstream.input, room, &mut self.buffers)
+        {
             Received::Bytes(count) => {
                 self.note_head_bytes(active, count);
                 match self.parse_response_head(active) {
@@ -66,7 +72,7 @@ impl Worker {
                 }
             }
             Received::Nothing => Turn::Nothing,
-            Received::End => self.head_broken_off(active, None),
+            Received::End | Received::Cut => self.head_broken_off(active, None),
             Received::Broken(errno) => self.head_broken_off(active, Some(errno)),
         }
     }

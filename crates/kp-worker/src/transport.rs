@@ -2,11 +2,18 @@
 //!
 //! mio is edge-triggered, so readiness is remembered here: it is set by events and taken away only by the kernel saying
 //! "no more". A short read means "no more" as long as the peer has not ended its side: when a FIN or RST came in the same
-//! edge, there will be no further event, so the read goes on until it returns the end itself. TLS joins here later.
+//! edge, there will be no further event, so the read goes on until it returns the end itself.
+//!
+//! With TLS (`secure`) all of this speaks of plaintext: readable is what a read may give something of, be it in the socket or
+//! in the session; writable is what takes plaintext at once, so no ciphertext waits.
 
+use crate::buffers::Buffers;
+use crate::secure::{Partner, Secure};
+use kp_proxy::TlsFacts;
 use kp_sys::io;
 use std::io::{ErrorKind, IoSlice};
 use std::os::fd::OwnedFd;
+use std::rc::Rc;
 
 /// A socket.
 #[derive(Debug)]
@@ -20,6 +27,8 @@ pub(crate) struct Transport {
     pub(crate) ending: bool,
     /// An error event was seen and not yet asked for.
     pub(crate) errored: bool,
+    /// Boxed, since most of the size of a connection without TLS is not to be spent on it.
+    pub(crate) secure: Option<Box<Secure>>,
 }
 
 /// What a read gave.
@@ -31,6 +40,8 @@ pub(crate) enum Received {
     Nothing,
     /// The peer ended its side.
     End,
+    /// With TLS: the peer ended its side without saying so (close_notify), so what came may not be all (RFC 8446 §6.1).
+    Cut,
     /// The connection broke.
     Broken(i32),
 }
@@ -40,6 +51,8 @@ pub(crate) enum Received {
 pub(crate) enum Sent {
     /// So many bytes; fewer than offered means an event will come.
     Bytes(usize),
+    /// None of the bytes, but some of those that were taken before and held.
+    Moved,
     /// The connection takes nothing any more.
     Broken(i32),
 }
@@ -53,21 +66,54 @@ impl Transport {
             writable,
             ending: false,
             errored: false,
+            secure: None,
         }
     }
 
-    /// Takes note of an epoll event.
-    pub(crate) fn note(&mut self, event: &mio::event::Event) {
+    /// The same with TLS.
+    pub(crate) fn with_tls(fd: OwnedFd, writable: bool, secure: Secure) -> Self {
+        Self {
+            secure: Some(Box::new(secure)),
+            ..Self::new(fd, writable)
+        }
+    }
+
+    /// Takes note of an epoll event. Ciphertext that waits for room leaves at once, since some of it is no part of any
+    /// output.
+    pub(crate) fn note(&mut self, event: &mio::event::Event, pool: &mut Buffers) {
         self.readable |= event.is_readable() || event.is_read_closed() || event.is_error();
         self.writable |= event.is_writable() || event.is_write_closed() || event.is_error();
         self.ending |= event.is_read_closed() || event.is_error();
         self.errored |= event.is_error();
+        if let Some(secure) = self.secure.as_deref_mut() {
+            if self.readable {
+                secure.note_readable();
+            }
+            self.flush_sealed(pool);
+        }
     }
 
-    /// Reads up to `max` bytes onto the end of `buffer`.
-    pub(crate) fn receive(&mut self, buffer: &mut Vec<u8>, max: usize) -> Received {
+    /// Asks the socket with the next read, whatever is known of it.
+    pub(crate) fn ask(&mut self) {
+        self.readable = true;
+        if let Some(secure) = self.secure.as_deref_mut() {
+            secure.note_readable();
+        }
+    }
+
+    /// Reads up to `max` bytes onto the end of `buffer`; with TLS a record is never parted, so it may become up to 16 KiB
+    /// more.
+    pub(crate) fn receive(
+        &mut self,
+        buffer: &mut Vec<u8>,
+        max: usize,
+        pool: &mut Buffers,
+    ) -> Received {
         if !self.readable {
             return Received::Nothing;
+        }
+        if self.secure.is_some() {
+            return self.receive_sealed(buffer, max, pool);
         }
         loop {
             match io::recv_into(&self.fd, buffer, max) {
@@ -98,25 +144,75 @@ impl Transport {
 
     /// Whether nothing waits to be read. Asks the kernel only where that is not known: after a read that was filled to
     /// its last byte. What it reads is lost, so a connection that is not quiet is of no more use.
-    pub(crate) fn is_quiet(&mut self) -> bool {
-        !self.readable
+    pub(crate) fn is_quiet(&mut self, pool: &mut Buffers) -> bool {
+        let empty = !self.readable
             || matches!(
-                self.receive(&mut Vec::with_capacity(1), 1),
+                self.receive(&mut Vec::with_capacity(1), 1, pool),
                 Received::Nothing
-            )
+            );
+        empty
+            && self
+                .secure
+                .as_deref()
+                .is_none_or(Secure::is_between_records)
+    }
+
+    /// What an exchange may know of the TLS connection; `None` before its hello and without TLS.
+    pub(crate) fn facts(&self) -> Option<&Rc<TlsFacts>> {
+        self.secure.as_deref()?.facts()
+    }
+
+    /// Whom TLS is spoken with, towards an upstream.
+    pub(crate) fn partner(&self) -> Option<&Partner> {
+        self.secure.as_deref()?.partner.as_deref()
+    }
+
+    /// Whether it waits in the queue of handshakes.
+    #[cfg(debug_assertions)]
+    pub(crate) fn is_queued(&self) -> bool {
+        self.secure.as_deref().is_some_and(|secure| secure.queued)
+    }
+
+    /// Whether a handshake waits for its first byte.
+    pub(crate) fn is_untouched(&self) -> bool {
+        !self.readable && self.secure.as_deref().is_some_and(Secure::is_untouched)
+    }
+
+    /// Bytes that were taken and that the kernel has not yet.
+    pub(crate) fn held(&self) -> usize {
+        self.secure.as_deref().map_or(0, Secure::held)
     }
 
     /// Writes the stretches in order, as much as the socket takes in one call.
-    pub(crate) fn send(&mut self, stretches: &[IoSlice<'_>], total: usize) -> Sent {
-        if !self.writable || total == 0 {
+    pub(crate) fn send(
+        &mut self,
+        stretches: &[IoSlice<'_>],
+        total: usize,
+        pool: &mut Buffers,
+    ) -> Sent {
+        if !self.writable {
             return Sent::Bytes(0);
         }
+        if self.secure.is_some() {
+            return self.send_sealed(stretches, total, pool);
+        }
+        if total == 0 {
+            return Sent::Bytes(0);
+        }
+        match stretches {
+            [only] => self.write(only),
+            several => self.written(total, |fd| io::writev(fd, several)),
+        }
+    }
+
+    /// Writes bytes to the socket as they are.
+    pub(crate) fn write(&mut self, bytes: &[u8]) -> Sent {
+        self.written(bytes.len(), |fd| io::send(fd, bytes))
+    }
+
+    fn written(&mut self, total: usize, call: impl Fn(&OwnedFd) -> std::io::Result<usize>) -> Sent {
         loop {
-            let result = match stretches {
-                [only] => io::send(&self.fd, only),
-                several => io::writev(&self.fd, several),
-            };
-            match result {
+            match call(&self.fd) {
                 Ok(count) => {
                     if count < total {
                         self.writable = false;
@@ -133,6 +229,29 @@ impl Transport {
                     return Sent::Broken(error.raw_os_error().unwrap_or(0));
                 }
             }
+        }
+    }
+
+    /// Ends the write side: with TLS a close_notify, then in any case a FIN. False where the connection is gone already.
+    pub(crate) fn end(&mut self, pool: &mut Buffers) -> bool {
+        if self.secure.is_none() {
+            return kp_sys::socket::shutdown_write(&self.fd).is_ok();
+        }
+        self.end_sealed(true, pool);
+        !self.errored
+    }
+
+    /// The connection is about to be closed: a TLS peer is told that what it got is all.
+    pub(crate) fn part(&mut self, pool: &mut Buffers) {
+        if self.secure.is_some() && !self.errored {
+            self.end_sealed(false, pool);
+        }
+    }
+
+    /// The connection will be closed in the middle of something: a TLS peer must not take it for the end.
+    pub(crate) fn break_off(&mut self) {
+        if let Some(secure) = self.secure.as_deref_mut() {
+            secure.break_off();
         }
     }
 }
@@ -155,18 +274,18 @@ mod tests {
         peer.write_all(b"abc").expect("written");
         let mut buffer = Vec::new();
         assert!(matches!(
-            transport.receive(&mut buffer, 10),
+            transport.receive(&mut buffer, 10, &mut Buffers::default()),
             Received::Nothing
         ));
         transport.readable = true;
         assert!(matches!(
-            transport.receive(&mut buffer, 10),
+            transport.receive(&mut buffer, 10, &mut Buffers::default()),
             Received::Bytes(3)
         ));
         assert!(!transport.readable, "no second read is needed");
         transport.readable = true;
         assert!(matches!(
-            transport.receive(&mut buffer, 10),
+            transport.receive(&mut buffer, 10, &mut Buffers::default()),
             Received::Nothing
         ));
     }
@@ -180,11 +299,14 @@ mod tests {
         (transport.readable, transport.ending) = (true, true);
         let mut buffer = Vec::new();
         assert!(matches!(
-            transport.receive(&mut buffer, 10),
+            transport.receive(&mut buffer, 10, &mut Buffers::default()),
             Received::Bytes(3)
         ));
         assert!(transport.readable, "the end is still to be read");
-        assert!(matches!(transport.receive(&mut buffer, 10), Received::End));
+        assert!(matches!(
+            transport.receive(&mut buffer, 10, &mut Buffers::default()),
+            Received::End
+        ));
         assert!(!transport.readable);
         assert_eq!(buffer, b"abc");
     }
@@ -195,21 +317,27 @@ mod tests {
         peer.write_all(b"abcd").expect("written");
         transport.readable = true;
         assert!(matches!(
-            transport.receive(&mut Vec::new(), 2),
+            transport.receive(&mut Vec::new(), 2, &mut Buffers::default()),
             Received::Bytes(2)
         ));
-        assert!(!transport.is_quiet(), "two more bytes wait");
+        assert!(
+            !transport.is_quiet(&mut Buffers::default()),
+            "two more bytes wait"
+        );
         let (mut transport, mut peer) = pair();
         peer.write_all(b"ab").expect("written");
         transport.readable = true;
         assert!(matches!(
-            transport.receive(&mut Vec::new(), 2),
+            transport.receive(&mut Vec::new(), 2, &mut Buffers::default()),
             Received::Bytes(2)
         ));
-        assert!(transport.is_quiet(), "it was all");
+        assert!(transport.is_quiet(&mut Buffers::default()), "it was all");
         drop(peer);
         transport.readable = true;
-        assert!(!transport.is_quiet(), "the end waits");
+        assert!(
+            !transport.is_quiet(&mut Buffers::default()),
+            "the end waits"
+        );
     }
 
     #[test]
@@ -218,15 +346,25 @@ mod tests {
         let piece = vec![0; 1 << 20];
         let mut sent = 0;
         while transport.writable {
-            match transport.send(&[IoSlice::new(&piece)], piece.len()) {
+            match transport.send(
+                &[IoSlice::new(&piece)],
+                piece.len(),
+                &mut Buffers::default(),
+            ) {
                 Sent::Bytes(count) => sent += count,
-                Sent::Broken(errno) => panic!("errno {errno}"),
+                other => panic!("{other:?}"),
             }
             assert!(sent < 100 << 20);
         }
-        assert_eq!(transport.send(&[IoSlice::new(b"x")], 1), Sent::Bytes(0));
+        assert_eq!(
+            transport.send(&[IoSlice::new(b"x")], 1, &mut Buffers::default()),
+            Sent::Bytes(0)
+        );
         drop(peer);
         transport.writable = true;
-        assert_eq!(transport.send(&[IoSlice::new(b"x")], 1), Sent::Broken(32));
+        assert_eq!(
+            transport.send(&[IoSlice::new(b"x")], 1, &mut Buffers::default()),
+            Sent::Broken(32)
+        );
     }
 }

@@ -17,8 +17,10 @@ impl Worker {
         moved |= self.pass_ends(active, &mut ends);
         active.response.stage = ResponseStage::Tunnel(ends);
         let broken = active.response.write_broken.is_some();
+        let cut = ends.cut && active.to_client.is_empty() && active.to_upstream.is_empty();
         if ends.upstream_ended && active.to_client.is_empty() && (ends.client_ended || broken)
             || ends.client_ended && broken
+            || cut
         {
             self.close_tunnel(active);
             return Turn::Moved;
@@ -53,7 +55,10 @@ impl Worker {
         }
         let mut scratch = std::mem::take(&mut self.scratch);
         scratch.clear();
-        let moved = match client.transport.receive(&mut scratch, READ_MAX) {
+        let moved = match client
+            .transport
+            .receive(&mut scratch, READ_MAX, &mut self.buffers)
+        {
             Received::Bytes(count) => {
                 self.counters.add(Counter::ClientBytesIn, count as u64);
                 self.push_upstream(active, &[&scratch]);
@@ -62,6 +67,13 @@ impl Worker {
             Received::Nothing => false,
             Received::End => {
                 ends.client_ended = true;
+                true
+            }
+            Received::Cut => {
+                (ends.client_ended, ends.cut) = (true, true);
+                if let Some(upstream) = active.upstream.and_then(|key| self.upstreams.at(key)) {
+                    upstream.transport.break_off();
+                }
                 true
             }
             Received::Broken(errno) => {
@@ -90,7 +102,10 @@ impl Worker {
         }
         let mut scratch = std::mem::take(&mut self.scratch);
         scratch.clear();
-        let moved = match upstream.transport.receive(&mut scratch, READ_MAX) {
+        let moved = match upstream
+            .transport
+            .receive(&mut scratch, READ_MAX, &mut self.buffers)
+        {
             Received::Bytes(count) => {
                 self.note_received(active, count);
                 if let Some(attempt) = active.exchange.attempts.last_mut() {
@@ -102,6 +117,13 @@ impl Worker {
             Received::Nothing => false,
             Received::End => {
                 ends.upstream_ended = true;
+                true
+            }
+            Received::Cut => {
+                (ends.upstream_ended, ends.cut) = (true, true);
+                if let Some(client) = self.clients.at(active.client) {
+                    client.transport.break_off();
+                }
                 true
             }
             Received::Broken(errno) => {
@@ -117,19 +139,19 @@ impl Worker {
     /// Passes an end on once everything before it was sent.
     fn pass_ends(&mut self, active: &mut Active, ends: &mut Tunnel) -> bool {
         let mut moved = false;
-        if ends.client_ended && !ends.upstream_shut && active.to_upstream.is_empty() {
+        if ends.client_ended && !ends.cut && !ends.upstream_shut && active.to_upstream.is_empty() {
             ends.upstream_shut = true;
             moved = true;
-            if let Some(upstream) = active.upstream.and_then(|key| self.upstreams.peek(key)) {
+            if let Some(upstream) = active.upstream.and_then(|key| self.upstreams.at(key)) {
                 // A connection that is already gone has nothing left to end.
-                let _ = kp_sys::socket::shutdown_write(&upstream.transport.fd);
+                upstream.transport.end(&mut self.buffers);
             }
         }
-        if ends.upstream_ended && !ends.client_shut && active.to_client.is_empty() {
+        if ends.upstream_ended && !ends.cut && !ends.client_shut && active.to_client.is_empty() {
             ends.client_shut = true;
             moved = true;
-            if let Some(client) = self.clients.peek(active.client) {
-                let _ = kp_sys::socket::shutdown_write(&client.transport.fd);
+            if let Some(client) = self.clients.at(active.client) {
+                client.transport.end(&mut self.buffers);
             }
         }
         moved

@@ -2,23 +2,27 @@
 
 use crate::active::{Active, RequestStage, ResponseStage};
 use crate::reactor::Worker;
+use crate::secure::{Partner, Secure};
 use crate::token::{Key, Kind};
 use crate::transport::Transport;
 use crate::wheel::TimerId;
 use kp_config::model::{Balancer, Level, PeerAddress, UpstreamId};
 use kp_proxy::Input;
 use kp_proxy::Target;
+use kp_proxy::tls::UpstreamTls;
 use kp_proxy::{Cause, Failure, Phase};
 use kp_shm::Counter;
 use kp_upstream::{Idle, NoPeer, Outcome, PeerId, PickQuery, Put, Ticket};
+use std::hash::{BuildHasher, Hash};
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
 
 /// What an upstream connection is doing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum UpstreamPhase {
-    /// The handshake is under way.
+    /// The connection is being opened.
     Connecting,
+    /// It is open, and the TLS handshake under way.
+    Handshake,
     /// Open and used by an exchange.
     Busy,
     /// Open and waiting in the pool.
@@ -53,13 +57,14 @@ impl Worker {
         let group = match active.exchange.machine.target.clone() {
             Some(Target::Group(group)) => group,
             Some(Target::Address(address)) => {
+                let partner = self.partner(active, &address);
                 active.exchange.machine.peers = 1;
                 active.exchange.begin_attempt(
                     UpstreamId(u32::MAX),
                     &address_text(&address),
                     now_ms,
                 );
-                return self.connect(active, &address, None);
+                return self.connect(active, &address, None, partner);
             }
             None => {
                 return not_connected(Cause::BadTarget);
@@ -80,19 +85,60 @@ impl Worker {
         if active.exchange.machine.tries > 1 {
             self.counters.increment(Counter::UpstreamRetries);
         }
-        let pooled = if active.exchange.machine.fresh_only {
-            None
-        } else {
-            self.pool.take(peer, active.exchange.location, 0, now_ms)
-        };
-        if let Some(handle) = pooled {
+        if !active.exchange.machine.fresh_only
+            && let Some(handle) = self.pooled(active, peer)
+        {
             return Some(self.reuse(active, handle, peer));
         }
         let Some(address) = self.groups.address(peer).cloned() else {
             self.finish_peer(Some(peer), Outcome::NotCounted);
             return not_connected(Cause::NoLivePeer);
         };
-        self.connect(active, &address, Some(peer))
+        let partner = self.partner(active, peer);
+        self.connect(active, &address, Some(peer), partner)
+    }
+
+    /// An idle connection to the peer that speaks the same TLS, or none at all.
+    fn pooled(&mut self, active: &Active, peer: PeerId) -> Option<u64> {
+        let wanted = &active.exchange.request.upstream_tls;
+        let number = self.tls_number(wanted);
+        let location = active.exchange.location;
+        let handle = self.pool.take(peer, location, number, self.clock.mono_ms)?;
+        let (_, key) = crate::token::parse(handle)?;
+        let partner = self
+            .upstreams
+            .peek(key)
+            .and_then(|upstream| upstream.transport.partner());
+        if number == 0 || partner.is_some_and(|partner| partner.tls == *wanted) {
+            return Some(handle);
+        }
+        // Two different ones with the same number: so rare that one of them is given up.
+        self.counters.decrement(Counter::UpstreamConnectionsIdle);
+        self.close_upstream(key);
+        None
+    }
+
+    /// What TLS is to be spoken, as a number for the pool; 0: none.
+    fn tls_number(&self, tls: &UpstreamTls) -> u64 {
+        match tls.identity {
+            Some(identity) => {
+                let all = (identity.0, &tls.name, &tls.certificate, &tls.key);
+                self.hasher.hash_one(all) | 1
+            }
+            None => 0,
+        }
+    }
+
+    /// Whom TLS is to be spoken with; `None`: it is not.
+    fn partner(&self, active: &Active, peer: impl Hash) -> Option<Partner> {
+        let tls = &active.exchange.request.upstream_tls;
+        let identity = tls.identity?;
+        Some(Partner {
+            identity,
+            tls: tls.clone(),
+            peer: self.hasher.hash_one(peer),
+            number: self.tls_number(tls),
+        })
     }
 
     fn pick(&mut self, active: &mut Active, group: UpstreamId) -> Result<PeerId, NoPeer> {
@@ -143,6 +189,7 @@ impl Worker {
         active: &mut Active,
         address: &PeerAddress,
         peer: Option<PeerId>,
+        partner: Option<Partner>,
     ) -> Option<Input> {
         if self.connections() >= self.connections_max && !self.close_an_idle_one() {
             self.finish_peer(peer, Outcome::NotCounted);
@@ -176,18 +223,22 @@ impl Worker {
         if location.proxy.socket_keepalive {
             let _ = kp_sys::socket::set_keepalive(&fd);
         }
-        self.begin_connection(active, fd, peer)
+        let transport = match partner {
+            Some(partner) => Transport::with_tls(fd, false, Secure::connecting(partner)),
+            None => Transport::new(fd, false),
+        };
+        self.begin_connection(active, transport, peer)
     }
 
     /// Takes a connection that is being opened into use.
     fn begin_connection(
         &mut self,
         active: &mut Active,
-        fd: OwnedFd,
+        transport: Transport,
         peer: Option<PeerId>,
     ) -> Option<Input> {
         let upstream = Upstream {
-            transport: Transport::new(fd, false),
+            transport,
             timer: self.wheel.create(0),
             phase: UpstreamPhase::Connecting,
             active: Some(active.key),
@@ -297,14 +348,17 @@ impl Worker {
         // What came behind a response that filled its last read gives no further event, and must not become the next one.
         let Some(peer) = upstream
             .peer
-            .filter(|_| reusable && upstream.transport.is_quiet())
+            .filter(|_| reusable && upstream.transport.is_quiet(&mut self.buffers))
         else {
             return self.close_upstream(key);
         };
         let idle = Idle {
             peer,
             location: active.exchange.location,
-            tls: 0,
+            tls: upstream
+                .transport
+                .partner()
+                .map_or(0, |partner| partner.number),
             handle: key.token(Kind::Upstream),
             requests: upstream.requests,
             opened_ms: upstream.opened_ms,
@@ -360,6 +414,19 @@ impl Worker {
             && self.drain.is_none()
     }
 
+    /// An event on a pooled connection. With TLS it may be no more than a session ticket.
+    pub(crate) fn wake_idle_upstream(&mut self, key: Key) {
+        let Some(upstream) = self.upstreams.at(key) else {
+            return;
+        };
+        let harmless = upstream.transport.secure.is_some()
+            && !upstream.transport.errored
+            && upstream.transport.is_quiet(&mut self.buffers);
+        if !harmless {
+            self.end_idle_upstream(key);
+        }
+    }
+
     /// An event on, or the end of the time of, a connection that no exchange uses: whatever it is, it ends here. Bytes
     /// that came unasked reach nobody.
     pub(crate) fn end_idle_upstream(&mut self, key: Key) {
@@ -378,6 +445,7 @@ impl Worker {
         let Some(mut upstream) = self.upstreams.remove(key) else {
             return;
         };
+        upstream.transport.part(&mut self.buffers);
         self.buffers.give(&mut upstream.input);
         self.wheel.free(upstream.timer);
         self.counters.decrement(Counter::UpstreamConnectionsActive);

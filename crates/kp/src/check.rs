@@ -45,7 +45,7 @@ pub(crate) fn checked(options: &Options) -> Result<(Place, Checked), ExitCode> {
         ExitCode::FAILURE
     };
     let checked = place
-        .check()
+        .check(None)
         .map_err(|refused| refuse(&refused.rendered()))?;
     let config = &checked.prepared.config;
     let mut complaints = logs::open(config).err().unwrap_or_default();

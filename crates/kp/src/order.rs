@@ -31,7 +31,7 @@ pub(crate) fn run(options: &Options, order: Order) -> ExitCode {
     }
     let checked = Place::find(options).map_err(report::say).and_then(|place| {
         place
-            .check()
+            .check(None)
             .map_err(|refused| report::print(&refused.rendered()))
     });
     let Ok(checked) = checked else {

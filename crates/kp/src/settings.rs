@@ -4,6 +4,7 @@
 use crate::cli::Options;
 use crate::report;
 use kp_config::{Diagnostic, ERROR_LOG, LoadOptions, STATE, Severity, Sources};
+use kp_shm::TicketReader;
 use kp_sys::process::{self, Identity, UnknownIdentity};
 use kp_worker::Prepared;
 use std::io;
@@ -69,8 +70,9 @@ impl Place {
         &self.load.prefix
     }
 
-    /// Loads and checks. What is wrong is the same for `-t`, a start and a reload.
-    pub(crate) fn check(&self) -> Result<Checked, Refused> {
+    /// Loads and checks, certificates included. What is wrong is the same for `-t`, a start and a reload. Session tickets
+    /// are sealed with the keys of `tickets`; who serves nobody has none.
+    pub(crate) fn check(&self, tickets: Option<TicketReader>) -> Result<Checked, Refused> {
         let loaded = kp_config::load(&self.load);
         let (mut diagnostics, sources) = (loaded.diagnostics, loaded.sources);
         let Some(config) = loaded.config else {
@@ -82,15 +84,19 @@ impl Place {
             });
         };
         let identity = identity_of(&config.main, &mut diagnostics);
-        match kp_worker::prepare(config) {
-            Ok(prepared) if !has_error(&diagnostics) => Ok(Checked {
-                prepared,
-                identity,
-                findings: Refused {
-                    diagnostics,
-                    sources,
-                },
-            }),
+        match kp_worker::prepare(config, tickets) {
+            Ok((prepared, warnings)) if !has_error(&diagnostics) => {
+                diagnostics.extend(warnings);
+                in_order(&mut diagnostics);
+                Ok(Checked {
+                    prepared,
+                    identity,
+                    findings: Refused {
+                        diagnostics,
+                        sources,
+                    },
+                })
+            }
             Ok(_) => Err(Refused {
                 diagnostics,
                 sources,

@@ -6,7 +6,7 @@ use crate::logs;
 use crate::notify;
 use crate::report;
 use kp_config::model::{CpuAffinity, ErrorLog};
-use kp_shm::{Row, Shm};
+use kp_shm::{Row, Shm, TicketRing};
 use kp_sys::process::{self, Fork};
 use kp_sys::signals::{self, Signals};
 use kp_sys::socket::{send_fds, seqpacket_pair};
@@ -20,6 +20,8 @@ use std::path::PathBuf;
 pub(crate) struct House {
     /// The shared tables.
     pub(crate) shm: Shm,
+    /// The keys of TLS session tickets.
+    pub(crate) tickets: TicketRing,
     /// pidfd of the master.
     pub(crate) master: Option<OwnedFd>,
     /// `$hostname`.
@@ -111,6 +113,12 @@ fn become_worker(
     listeners: &Listeners,
 ) -> ! {
     process::set_title("kp: worker process");
+    if let Err(error) = house.tickets.restrict() {
+        log::warn!(
+            "the ticket keys stay writable ({})",
+            report::numbered(&error)
+        );
+    }
     // The service manager listens to the master.
     process::forget_variable(notify::VARIABLE);
     let identity = crew.identity.clone();

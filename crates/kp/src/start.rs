@@ -12,7 +12,7 @@ use crate::pidfile::{self, PidFile};
 use crate::report;
 use crate::settings::{Checked, Place, Refused};
 use crate::spawn::{self, House};
-use kp_shm::Shm;
+use kp_shm::{Shm, TicketRing};
 use kp_sys::process::{self, Fork};
 use kp_sys::signals::Signals;
 use kp_sys::socket::{recv_fds, send_fds, seqpacket_pair};
@@ -46,7 +46,16 @@ pub(crate) fn serve(options: &Options, command_line: &str) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let checked = match place.check() {
+    // Before anything is forked: the keys of session tickets are the same for all workers there will ever be.
+    let tickets = match TicketRing::create(clock::unix_ms() / 1000) {
+        Ok(tickets) => tickets,
+        Err(error) => {
+            let numbered = report::numbered(&error);
+            report::say(format_args!("[emerg] memfd_create() failed ({numbered})"));
+            return ExitCode::FAILURE;
+        }
+    };
+    let checked = match place.check(Some(tickets.reader())) {
         Ok(checked) => checked,
         Err(refused) => {
             report::print(&refused.rendered());
@@ -58,7 +67,7 @@ pub(crate) fn serve(options: &Options, command_line: &str) -> ExitCode {
         }
     };
     match open(checked, place.early_log()) {
-        Ok((crew, listeners)) => launch(place, crew, listeners, command_line),
+        Ok((crew, listeners)) => launch(place, tickets, crew, listeners, command_line),
         Err(refusal) => {
             match refusal {
                 Refusal::Findings(refused) => tell(&refused),
@@ -137,7 +146,13 @@ fn open(checked: Checked, early_log: Option<&Path>) -> Result<(Crew, Listeners),
     Ok((Crew::new(1, prepared, identity, files, slots), listeners))
 }
 
-fn launch(place: Place, crew: Crew, mut listeners: Listeners, command_line: &str) -> ExitCode {
+fn launch(
+    place: Place,
+    tickets: TicketRing,
+    crew: Crew,
+    mut listeners: Listeners,
+    command_line: &str,
+) -> ExitCode {
     let daemon = crew.prepared.config.main.daemon;
     let waiting_parent = if daemon {
         match become_daemon() {
@@ -153,7 +168,8 @@ fn launch(place: Place, crew: Crew, mut listeners: Listeners, command_line: &str
     } else {
         None
     };
-    let opened = House::open(place.prefix()).and_then(|house| Ok((house, Signals::new(&SIGNALS)?)));
+    let opened =
+        House::open(place.prefix(), tickets).and_then(|house| Ok((house, Signals::new(&SIGNALS)?)));
     let (house, signals) = match opened {
         Ok(opened) => opened,
         Err(error) => {
@@ -260,11 +276,12 @@ fn become_daemon() -> io::Result<Daemon> {
 }
 
 impl House {
-    fn open(prefix: &Path) -> io::Result<Self> {
+    fn open(prefix: &Path, tickets: TicketRing) -> io::Result<Self> {
         let mut group_token = [0; 8];
         kp_sys::random(&mut group_token)?;
         Ok(Self {
             shm: Shm::create()?,
+            tickets,
             master: Some(process::pidfd_open(process::id())?),
             hostname: kp_sys::hostname(),
             group_token,

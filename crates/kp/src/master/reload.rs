@@ -16,7 +16,7 @@ impl Master {
     pub(super) fn reload(&mut self) {
         self.reloads.begin();
         self.notifier.reloading();
-        let tried = match self.place.check() {
+        let tried = match self.place.check(Some(self.house.tickets.reader())) {
             Ok(checked) => self.stage(checked),
             Err(refused) => {
                 refused.log();
