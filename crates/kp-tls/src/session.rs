@@ -290,12 +290,20 @@ impl Session {
             if more == 0 && turn.steps > 0 {
                 break;
             }
+            // As below: where a record is not complete, no message before it is waiting for its rest.
+            if !starts_with_a_record(&kept) && turn.is_full(plaintext.len(), &kept) {
+                turn.over = true;
+                break;
+            }
             kept.extend_from_slice(rest.get(..more).unwrap_or_default());
             at += more;
             let used = self.run(&mut kept, plaintext, out, turn)?;
             kept.drain(..used.min(kept.len()));
         }
         let rest = ciphertext.get_mut(at..).unwrap_or_default();
+        if kept.is_empty() && turn.is_full(plaintext.len(), rest) {
+            turn.over = true;
+        }
         if kept.is_empty() && !turn.over {
             let used = self.run(rest, plaintext, out, turn)?;
             kept.extend_from_slice(rest.get(used..).unwrap_or_default());
@@ -339,7 +347,7 @@ impl Session {
                     // Only here: between two records of data the library has no place in a message that it would want
                     // to find again.
                     let rest = ciphertext.get(at..).unwrap_or_default();
-                    if turn.has_enough(plaintext.len(), rest) {
+                    if turn.is_full(plaintext.len(), rest) {
                         turn.over = true;
                         return Ok(at);
                     }
@@ -414,10 +422,11 @@ struct Turn {
 }
 
 impl Turn {
-    /// Whether a record that begins `rest` is to wait for the next call.
-    fn has_enough(&self, plaintext: usize, rest: &[u8]) -> bool {
+    /// Whether a record that begins `rest` is to wait for the next call. The first one never is.
+    fn is_full(&self, plaintext: usize, rest: &[u8]) -> bool {
         let next = record_length(rest).unwrap_or(0);
-        self.records >= RECORDS_PER_CALL || plaintext.saturating_add(next) > self.room_ends
+        self.records > 0
+            && (self.records >= RECORDS_PER_CALL || plaintext.saturating_add(next) > self.room_ends)
     }
 }
 
@@ -427,6 +436,10 @@ fn record_length(bytes: &[u8]) -> Option<usize> {
         [_, _, _, high, low, ..] => Some(usize::from(u16::from_be_bytes([*high, *low]))),
         _ => None,
     }
+}
+
+fn starts_with_a_record(bytes: &[u8]) -> bool {
+    record_length(bytes).is_some_and(|length| bytes.len() >= HEADER + length)
 }
 
 /// How many bytes are needed to complete the header or the record at the end of `kept`; at least one.

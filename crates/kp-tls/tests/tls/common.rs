@@ -285,6 +285,7 @@ pub(crate) struct Ours<'a> {
     pub(crate) asked_for: Option<String>,
     /// Loaded for this connection.
     pub(crate) pairs: Vec<kp_tls::Pair>,
+    foreign: bool,
 }
 
 impl<'a> Ours<'a> {
@@ -300,7 +301,21 @@ impl<'a> Ours<'a> {
             progress: Progress::default(),
             asked_for: None,
             pairs: Vec::new(),
+            foreign: false,
         }
+    }
+
+    /// As [`Ours::take`], for bytes that may be anything: what is not TLS is left alone.
+    pub(crate) fn try_take(&mut self, bytes: &[u8]) -> Result<(), TlsError> {
+        self.foreign |= self.session.is_none()
+            && self.received.is_empty()
+            && bytes
+                .first()
+                .is_some_and(|byte| *byte != 0x16 && byte & 0x80 == 0);
+        if self.foreign {
+            return Ok(());
+        }
+        self.take(bytes)
     }
 
     pub(crate) fn take(&mut self, bytes: &[u8]) -> Result<(), TlsError> {

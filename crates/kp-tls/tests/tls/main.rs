@@ -8,6 +8,8 @@
 
 mod common;
 mod loading;
+mod properties;
+mod raw;
 mod resumption;
 mod sessions;
 mod upstreams;
