@@ -8,7 +8,11 @@ use kp_sys::lock;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+
+/// A daemon has no umask. Who could write here could have any process signalled by those who believe the file.
+const MODE: u32 = 0o644;
 
 /// This master's pid file.
 #[derive(Debug)]
@@ -27,7 +31,11 @@ pub(crate) fn living_master(path: &Path) -> Option<i32> {
 /// Whether a pid file can be made here: told before anything is done that cannot be undone.
 pub(crate) fn probe(path: &Path) -> Result<(), Diagnostic> {
     let trial = beside(path, &format!("trial.{}", kp_sys::process::id()));
-    let tried = File::options().write(true).create_new(true).open(&trial);
+    let tried = File::options()
+        .write(true)
+        .create_new(true)
+        .mode(MODE)
+        .open(&trial);
     tried
         .and_then(|_| fs::remove_file(&trial))
         .map_err(|error| {
@@ -82,6 +90,7 @@ impl PidFile {
             .write(true)
             .create(true)
             .truncate(true)
+            .mode(MODE)
             .open(path)?;
         writeln!(file, "{}", kp_sys::process::id())?;
         if lock::write_lock(&file)? {
