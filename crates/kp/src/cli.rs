@@ -57,6 +57,8 @@ pub(crate) enum Order {
     Reopen,
     /// Check, then use, the new configuration.
     Reload,
+    /// Check, then start the binary anew in the running one's place.
+    Upgrade,
 }
 
 /// What says where the configuration is and what stands above it.
@@ -151,6 +153,7 @@ fn order_named(name: &OsStr) -> Result<Order, String> {
         b"quit" => Ok(Order::Quit),
         b"reopen" => Ok(Order::Reopen),
         b"reload" => Ok(Order::Reload),
+        b"upgrade" => Ok(Order::Upgrade),
         _ => Err(format!("invalid option: \"-s {}\"", name.to_string_lossy())),
     }
 }
@@ -249,6 +252,13 @@ mod tests {
                 Command::Signal {
                     options: Options::default(),
                     order: Order::Reopen,
+                },
+            ),
+            (
+                "-s upgrade",
+                Command::Signal {
+                    options: Options::default(),
+                    order: Order::Upgrade,
                 },
             ),
             ("-tsreload", test(false, false)),

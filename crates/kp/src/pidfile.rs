@@ -53,7 +53,7 @@ impl PidFile {
         match written {
             Ok(locked) => Ok(Self {
                 path: path.to_owned(),
-                locked: locked,
+                locked,
             }),
             Err(error) => {
                 let _ = fs::remove_file(&temporary);
@@ -74,6 +74,13 @@ impl PidFile {
     /// Where it is.
     pub(crate) fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Gives it another name; what lies there is replaced. It stays locked.
+    pub(crate) fn rename(&mut self, path: &Path) -> io::Result<()> {
+        fs::rename(&self.path, path)?;
+        self.path = path.to_owned();
+        Ok(())
     }
 
     /// Removes it, at the master's end or when a reload moved it; not what somebody else has put there.
@@ -142,6 +149,24 @@ mod tests {
         assert!(path.exists(), "it is the second one's");
         second.remove();
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn renamed_it_is_removed_under_the_new_name_and_only_if_it_is_still_there() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, aside) = (folder.path().join("kp.pid"), folder.path().join("aside"));
+        let mut old = PidFile::create(&path).unwrap();
+        old.rename(&aside).unwrap();
+        assert_eq!((old.path(), path.exists()), (&*aside, false));
+        let new = PidFile::create(&path).unwrap();
+        old.remove();
+        assert_eq!((aside.exists(), path.exists()), (false, true));
+        fs::write(&aside, "somebody else's").unwrap();
+        fs::rename(&aside, &path).unwrap();
+        new.remove();
+        assert!(path.exists());
+        let missing = folder.path().join("no/such");
+        assert!(PidFile::create(&path).unwrap().rename(&missing).is_err());
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use super::Master;
 use super::queue::Failure;
 use crate::generation::Action;
+use crate::inherit::Word;
 use crate::logs;
 use crate::pidfile::PidFile;
 use crate::report;
@@ -71,9 +72,12 @@ impl Master {
                             "worker process of slot {slot} died at its start{times}, next start in {wait_ms} ms"
                         );
                     }
+                    Action::Repeat { generation, of } => self.repeat(generation, of),
+                    Action::Succeeded { workers } => self.succeeded(workers),
+                    Action::KillSuccessor => self.kill_successor(),
                     Action::CloseListeners => {
+                        self.say_leaving();
                         self.listeners.close();
-                        self.notifier.stopping();
                     }
                     Action::Exit { asked } => return Some(asked),
                 }
@@ -133,13 +137,14 @@ impl Master {
                 log::error!(target: "alert", "the error log cannot be changed ({})", report::numbered(&error));
             }
             let wanted = config.main.pid.clone();
-            if !self.pid_file.is_at(&wanted) {
+            // During an upgrade the pid file has another name, and gets this one back by itself.
+            if self.successor.is_none() && !self.pid_file.is_at(&wanted) {
                 self.move_pid_file(&wanted);
             }
             self.keep_control_socket();
         }
         log::info!(target: "notice", "generation {generation} is serving, {workers} worker processes ready");
-        self.notifier.serving(generation, workers);
+        self.say_serving(generation, workers);
         self.reload_worked(generation, workers);
     }
 
@@ -150,6 +155,7 @@ impl Master {
         self.give_directories_back();
         if self.plan.is_stopping() {
             report::say(format_args!("[emerg] {reason}"));
+            self.say(&Word::Failed(format!("kp: [emerg] {reason}\n")));
         }
         self.reload_failed(Failure::emergency(reason));
     }
