@@ -15,6 +15,11 @@ pub fn alive(pid: u32) -> bool {
     stat(pid).is_some_and(|stat| stat.state != 'Z')
 }
 
+/// Whether the process is stopped (SIGSTOP).
+pub fn stopped(pid: u32) -> bool {
+    stat(pid).is_some_and(|stat| stat.state == 'T')
+}
+
 /// The command line, arguments joined by spaces, as `ps` shows it.
 pub fn title(pid: u32) -> String {
     let bytes = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
