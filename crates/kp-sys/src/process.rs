@@ -12,7 +12,7 @@ use nix::unistd::{ForkResult, Gid, Group, Pid, Uid, User};
 use std::ffi::CString;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -190,6 +190,16 @@ pub fn detach() -> io::Result<()> {
 /// Makes `file` this process's stderr.
 pub fn replace_stderr(file: &impl AsFd) -> io::Result<()> {
     nix::unistd::dup2_stderr(file).map_err(from_errno)
+}
+
+/// Whether standard error goes to this very file.
+pub fn is_stderr(file: &impl AsFd) -> bool {
+    let identity = |fd: BorrowedFd<'_>| {
+        let found = nix::sys::stat::fstat(fd).ok()?;
+        Some((found.st_dev, found.st_ino))
+    };
+    let own = identity(file.as_fd());
+    own.is_some() && own == identity(io::stderr().as_fd())
 }
 
 /// Puts the file of `new` under the number of `old` (closed on exec): whoever holds `old` goes on with the new file.

@@ -3,12 +3,14 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
 use kp_tests::wait::{self, SOON};
-use kp_tests::{Client, Kind, Kp, LoadOrigin, Mix, Setup, process};
+use kp_tests::{Client, Kind, Kp, LoadOrigin, Mix, Port, Setup, process};
+use nix::sys::signal::Signal;
 
 /// The logs of the test: lines at once, lines in a buffer, and one error line for each file that is not there.
 const LOGS: [&str; 3] = ["access.log", "buffered.log", "missing.log"];
@@ -139,7 +141,20 @@ fn rotations_lose_no_line() {
     assert!(missed > 100, "{missed}");
 }
 
-/// Nobody holds a file that was moved away, the standard error of a daemon included.
+/// A process of the test that holds a file with this ending, and which.
+fn holder(master: u32, ending: &str) -> Option<String> {
+    let mut pids = process::children(master);
+    pids.push(master);
+    pids.into_iter().find_map(|pid| {
+        let held = process::descriptors(pid);
+        let (number, target) = held
+            .into_iter()
+            .find(|(_, target)| target.ends_with(ending))?;
+        let title = process::title(pid);
+        Some(format!("{title} holds {target} as {number}"))
+    })
+}
+
 #[test]
 fn a_rotated_file_is_let_go() {
     let origin = LoadOrigin::start();
@@ -150,14 +165,73 @@ fn a_rotated_file_is_let_go() {
         fs::rename(kp.path(name), kp.path(&format!("{name}.old"))).expect("renaming a log");
     }
     assert_eq!(kp.command(&["-s", "reopen"]).code, 0);
-    let mut pids = kp.all_pids();
-    pids.push(kp.master_pid());
-    for pid in pids {
-        let held = process::descriptors(pid);
-        let old = held.iter().find(|(_, target)| target.ends_with(".old"));
-        assert!(old.is_none(), "{} holds {old:?}", process::title(pid));
+    assert_eq!(holder(kp.master_pid(), ".old"), None);
+    for name in moved {
+        assert!(kp.path(name).exists(), "{name}");
     }
-    wait::until(SOON, "new files", || {
-        moved.iter().all(|name| kp.path(name).exists())
+}
+
+/// A daemon's standard error is its error log, and goes where that goes.
+#[test]
+fn a_daemon_lets_go_of_its_old_error_log() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = |name: &str| directory.path().join(name);
+    let port = Port::take();
+    let extra = std::env::var("KP_TEST_MAIN").unwrap_or_default();
+    let configure = |log: &str| {
+        let text = format!(
+            "{extra} daemon on; pid kp.pid; error_log {log} notice; events {{}}
+             http {{ access_log off; server {{ listen {}; return 200 daemon; }} }}",
+            port.address()
+        );
+        fs::write(file("kp.conf"), text).expect("writing the configuration");
+    };
+    let run = |arguments: &[&str]| {
+        let mut command = Command::new(kp_tests::kp::binary());
+        let prefix = format!("{}/", directory.path().display());
+        command
+            .args(["-p", &prefix, "-c", "kp.conf"])
+            .args(arguments);
+        let streams = command.stdin(Stdio::null()).stderr(Stdio::null());
+        assert!(
+            streams.status().expect("running kp").success(),
+            "{arguments:?}"
+        );
+    };
+    configure("first.log");
+    run(&[]);
+    let pid = fs::read_to_string(file("kp.pid")).expect("a pid file");
+    let daemon = Daemon(pid.trim().parse().expect("a number"));
+    let stderr_of_all = |name: &str| {
+        let pids = process::children(daemon.0).into_iter().chain([daemon.0]);
+        let errors = pids.map(|pid| {
+            process::descriptors(pid)
+                .into_iter()
+                .find(|(fd, _)| *fd == 2)
+        });
+        errors.flatten().all(|(_, target)| target.ends_with(name))
+    };
+    wait::until(SOON, "standard error in the log", || {
+        stderr_of_all("first.log")
     });
+    fs::rename(file("first.log"), file("first.old")).expect("renaming a log");
+    run(&["-s", "reopen"]);
+    assert_eq!(holder(daemon.0, ".old"), None);
+    assert!(stderr_of_all("first.log"));
+    configure("second.log");
+    run(&["-s", "reload"]);
+    wait::until(SOON, "the old workers to leave", || {
+        holder(daemon.0, "first.log").is_none()
+    });
+    assert!(stderr_of_all("second.log"));
+}
+
+/// A daemon of the test, stopped when dropped.
+struct Daemon(u32);
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        process::signal(self.0, Signal::SIGTERM);
+        wait::happens(SOON, || !process::alive(self.0));
+    }
 }

@@ -9,7 +9,7 @@ use crate::pidfile::PidFile;
 use crate::report;
 use crate::spawn;
 use kp_sys::clock;
-use kp_sys::process::Ending;
+use kp_sys::process::{self, Ending};
 use kp_sys::signals::{SIGKILL, SIGTERM};
 use kp_worker::message;
 use std::path::Path;
@@ -135,6 +135,12 @@ impl Master {
             let config = &crew.prepared.config;
             if let Err(error) = logs::install(config, &crew.files) {
                 log::error!(target: "alert", "the error log cannot be changed ({})", report::numbered(&error));
+            }
+            if self.daemon
+                && let Some(file) = crew.stderr_file()
+            {
+                // As at the start, there is nobody to tell.
+                let _ = process::replace_stderr(file);
             }
             let wanted = config.main.pid.clone();
             // During an upgrade the pid file has another name, and gets this one back by itself.
