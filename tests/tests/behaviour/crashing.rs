@@ -19,7 +19,7 @@ http {
     %HTTP%
     upstream u { server %U1%; keepalive 64; }
     server {
-        listen %LISTEN%;
+        listen %LISTEN%; listen unix:%DIR%/kp.listen;
         add_header X-Worker $pid always;
         keepalive_requests 100000;
         location / { proxy_pass http://u; }
@@ -30,14 +30,6 @@ http {
     .with("U1", origin.address())
 }
 
-/// Kills a worker at a moment at which it is known which connections it holds.
-fn kill_worker(load: &kp_tests::Load, worker: u32) {
-    assert!(process::signal(worker, Signal::SIGSTOP));
-    wait::until(SOON, "the worker to stop", || process::stopped(worker));
-    load.forgive(worker, process::tcp_peers(worker));
-    assert!(process::signal(worker, Signal::SIGKILL));
-}
-
 #[test]
 fn a_killed_worker_takes_only_its_own_connections() {
     let origin = LoadOrigin::start();
@@ -46,13 +38,14 @@ fn a_killed_worker_takes_only_its_own_connections() {
     let load = Mix::new(&kp.address())
         .clients(Kind::Post, 16)
         .clients(Kind::Close, 12)
+        .unix(&kp.path("kp.listen"), 6)
         .wait_max(Duration::from_millis(100))
         .start();
     for round in 0..4 {
         load.wait_answers(300);
         let workers = kp.worker_pids();
         let worker = workers[round % workers.len()];
-        kill_worker(&load, worker);
+        assert!(load.kill(worker));
         wait::until(SOON, "two workers again", || {
             let now = kp.worker_pids();
             now.len() == 2 && !now.contains(&worker)
