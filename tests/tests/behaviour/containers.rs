@@ -226,7 +226,8 @@ const ORPHAN: &str =
     "exec 3<&0; ( { cat <&3 >/dev/null; exit 7; } & ) ; exec \"$@\" 3<&- </dev/null";
 
 /// Starts kp as process 1 where this machine lets us, else as what can be had everywhere: with a child of somebody else's.
-fn first_process() -> Setup {
+/// Whether it is process 1.
+fn first_process() -> (Setup, bool) {
     let setup = Setup::new("http { server { listen %LISTEN%; return 200 ok; } }");
     let unshare = ["unshare", "--pid", "--fork", "--mount-proc"];
     let trial = std::process::Command::new("unshare")
@@ -234,16 +235,18 @@ fn first_process() -> Setup {
         .arg("true")
         .output();
     if trial.is_ok_and(|trial| trial.status.success()) {
-        setup.below(&[&unshare[..], &["sh", "-c", ORPHAN, "sh"]].concat())
+        let setup = setup.below(&[&unshare[..], &["sh", "-c", ORPHAN, "sh"]].concat());
+        (setup, true)
     } else {
-        setup.under(&["sh", "-c", STEPCHILD, "sh"])
+        (setup.under(&["sh", "-c", STEPCHILD, "sh"]), false)
     }
 }
 
 #[test]
 fn process_1_collects_children_of_others_and_stops_as_told() {
     let (reader, writer) = std::io::pipe().expect("a pipe");
-    let mut kp = first_process().stdin(reader).start();
+    let (setup, first) = first_process();
+    let mut kp = setup.stdin(reader).allow("kp is process 1 here").start();
     assert_eq!(kp.get("/").text(), "ok");
     let workers = kp.worker_pids();
     let other = || kp.all_pids().into_iter().find(|pid| !workers.contains(pid));
@@ -264,6 +267,16 @@ fn process_1_collects_children_of_others_and_stops_as_told() {
         "{line}"
     );
     assert_eq!(kp.worker_pids(), workers);
+    if first {
+        // The end of the old master would be the end of the new one.
+        let said = kp.command(&["-s", "upgrade"]);
+        assert_eq!(said.code, 1, "{}", said.stderr);
+        assert!(
+            said.stderr.contains("kp is process 1 here"),
+            "{}",
+            said.stderr
+        );
+    }
     kp.reload();
     kp.signal(Signal::SIGQUIT);
     assert_eq!(kp.wait_exit(SOON), 0);

@@ -59,6 +59,10 @@ impl Master {
 
     /// Starts the new binary, the pid file and the control socket out of its way.
     pub(super) fn succeed(&mut self, wanted: Wanted) {
+        if process::id() == 1 {
+            let text = "kp is process 1 here, and everything ends with it: it cannot be replaced by another process; start a new container";
+            return self.not_started(wanted.asker, text);
+        }
         let pid_file = self.pid_file.path().to_owned();
         let aside = beside(&pid_file, "oldbin");
         if let Err(error) = self.pid_file.rename(&aside) {
