@@ -17,6 +17,8 @@
 
 use kp_sys::process::Ending;
 
+/// The number of the generation that a master starts with.
+const FIRST: u32 = 1;
 /// A generation must be ready within this.
 pub(crate) const READY_MS: u64 = 10_000;
 /// Back-off of a worker that dies at once: first wait, doubled up to the longest.
@@ -281,13 +283,12 @@ impl Generation {
 
 /// The state of all generations.
 #[derive(Debug, Default)]
+#[cfg_attr(test, derive(Clone))]
 pub(crate) struct Plan {
     generations: Vec<Generation>,
     last_number: u32,
     stopping: Option<Stop>,
-    /// Some generation has served.
-    has_served: bool,
-    /// None ever has, and none will.
+    /// The start has failed.
     gave_up: bool,
     exited: bool,
     successor: Successor,
@@ -514,7 +515,7 @@ impl Plan {
         let Some(generation) = numbered(&mut self.generations, number) else {
             return;
         };
-        if !matches!(generation.phase, Phase::Starting { .. }) {
+        if !generation.is_starting() {
             return;
         }
         generation.phase = Phase::Draining;
@@ -524,8 +525,8 @@ impl Plan {
             generation: number,
             reason,
         });
-        if !self.has_served && self.stopping.is_none() {
-            // Nothing of this master served before: there is nothing to stay with.
+        if number == FIRST && self.stopping.is_none() {
+            // This was the start, not a reload: there is nothing to stay with.
             self.stopping = Some(Stop::Fast);
             self.gave_up = true;
         }
@@ -839,7 +840,6 @@ impl Plan {
 
     /// Every worker is ready and every socket listens: the generation takes over.
     fn promote(&mut self, number: u32, alone: bool) {
-        self.has_served = true;
         self.retired = None;
         for generation in &mut self.generations {
             if generation.number == number {

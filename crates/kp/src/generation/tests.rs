@@ -4,6 +4,8 @@ mod upgrades;
 
 use super::*;
 
+mod interleavings;
+
 const KILLED: Ending = Ending::Signaled {
     signal: 9,
     core_dumped: false,

@@ -1,0 +1,478 @@
+//! Every interleaving of what can happen to a plan, to a depth: after each step the world that carried the actions out must
+//! be one that an operator would accept.
+//!
+//! The search is breadth-first. Two states that differ in the time of day alone are one, and a step of time leads to the
+//! next moment at which the plan wants to be called; so a small depth covers seconds of real life.
+
+use super::*;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+
+/// Steps from the start; further ones take minutes and meet states that are known in kind.
+const DEPTH: usize = 6;
+/// Reloads in one story.
+const RELOADS: u32 = 2;
+
+/// What a worker was told last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum Told {
+    Nothing,
+    Commit,
+    Leave,
+    Kill,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Living {
+    ready: bool,
+    told: Told,
+}
+
+/// How a generation's beginning has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Outcome {
+    Open,
+    Serving,
+    Failed,
+    Abandoned,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Event {
+    Ready(u32, u32),
+    Ended(u32, u32, Ending),
+    Refused(u32),
+    Begin(u32),
+    Stop(Stop),
+    Retire,
+    Time,
+}
+
+/// The plan, and the world as its actions have made it.
+#[derive(Debug, Clone)]
+struct Story {
+    plan: Plan,
+    now_ms: u64,
+    workers: BTreeMap<(u32, u32), Living>,
+    listening: BTreeSet<u32>,
+    outcomes: BTreeMap<u32, Outcome>,
+    forgotten: BTreeSet<u32>,
+    /// Where new connections go, since the last time that was said.
+    steered: Option<Vec<u32>>,
+    /// Slots that will never have a worker again: it said that it cannot start.
+    hopeless: BTreeSet<(u32, u32)>,
+    retired: bool,
+    told_to_stop: bool,
+    exits: u32,
+    events: Vec<Event>,
+}
+
+impl Story {
+    fn new(workers: u32) -> Self {
+        let mut story = Self {
+            plan: Plan::default(),
+            now_ms: 0,
+            workers: BTreeMap::new(),
+            listening: BTreeSet::new(),
+            outcomes: BTreeMap::new(),
+            forgotten: BTreeSet::new(),
+            steered: None,
+            hopeless: BTreeSet::new(),
+            retired: false,
+            told_to_stop: false,
+            exits: 0,
+            events: Vec::new(),
+        };
+        story.begin(workers);
+        story
+    }
+
+    fn begin(&mut self, workers: u32) {
+        let number = self.plan.next_number();
+        assert_eq!(self.outcomes.insert(number, Outcome::Open), None);
+        self.plan.begin(workers, self.now_ms);
+    }
+
+    /// What may happen now.
+    fn possible(&self) -> Vec<Event> {
+        if self.exits > 0 {
+            return Vec::new();
+        }
+        let mut events = vec![Event::Time];
+        for (&(generation, slot), worker) in &self.workers {
+            if !worker.ready {
+                events.push(Event::Ready(generation, slot));
+                events.push(Event::Refused(generation));
+            }
+            let ways = [KILLED, FATAL, Ending::Exited(0)];
+            events.extend(ways.map(|how| Event::Ended(generation, slot, how)));
+        }
+        if !self.plan.is_stopping() {
+            events.push(Event::Retire);
+            if !self.plan.is_starting() && self.plan.last_number <= RELOADS {
+                events.extend([1, 2].map(Event::Begin));
+            }
+        }
+        events.extend([Stop::Graceful, Stop::Fast].map(Event::Stop));
+        events
+    }
+
+    fn happen(&mut self, event: Event) {
+        self.events.push(event);
+        let now_ms = self.now_ms;
+        match event {
+            Event::Ready(generation, slot) => {
+                self.workers.get_mut(&(generation, slot)).unwrap().ready = true;
+                self.plan.ready(generation, slot);
+            }
+            Event::Ended(generation, slot, how) => {
+                self.workers.remove(&(generation, slot)).unwrap();
+                if how == FATAL {
+                    self.hopeless.insert((generation, slot));
+                }
+                self.plan.ended(generation, slot, how, now_ms);
+            }
+            Event::Refused(generation) => self.plan.refuse(generation, "refused".into()),
+            Event::Begin(workers) => self.begin(workers),
+            Event::Stop(how) => {
+                self.told_to_stop = true;
+                self.plan.stop(how, now_ms);
+            }
+            Event::Retire => {
+                self.retired = true;
+                self.plan.retire();
+            }
+            Event::Time => {
+                self.now_ms = self.plan.deadline_ms().unwrap_or(0).max(now_ms);
+                self.plan.tick(self.now_ms);
+            }
+        }
+    }
+
+    /// Carries everything out; returns whether sockets were to listen, which works if `listens`.
+    fn carry_out(&mut self, listens: bool) -> bool {
+        let mut asked = false;
+        loop {
+            let actions = self.plan.take_actions();
+            if actions.is_empty() {
+                return asked;
+            }
+            for action in actions {
+                assert_eq!(self.exits, 0, "nothing follows the exit: {action:?}");
+                asked |= matches!(action, Action::Listen { .. });
+                self.one(action, listens);
+            }
+        }
+    }
+
+    fn one(&mut self, action: Action, listens: bool) {
+        match action {
+            Action::Spawn { generation, slot } => self.spawn(generation, slot),
+            Action::Listen { generation } => {
+                self.known(generation);
+                if listens {
+                    self.listening.insert(generation);
+                    self.plan.listened(generation);
+                } else {
+                    self.plan.fail(generation, "cannot listen".into());
+                }
+            }
+            Action::Commit { generation, slot } => self.commit(generation, slot),
+            Action::Steer { live, slots } => {
+                assert!(live.iter().all(|slot| *slot < slots));
+                self.steered = Some(live);
+            }
+            Action::Drain {
+                generation,
+                successor,
+            } => {
+                let serving = self.plan.serving();
+                let newer = serving.is_some_and(|(newer, _)| newer > generation);
+                assert_eq!(successor, newer, "whether somebody else serves");
+                self.tell(generation, Told::Leave);
+            }
+            Action::Terminate { generation } => self.tell(generation, Told::Leave),
+            Action::Kill { generation } => self.tell(generation, Told::Kill),
+            Action::Forget { generation } => {
+                let living = self.workers.keys().any(|worker| worker.0 == generation);
+                assert!(!living, "forgotten alive");
+                assert!(self.forgotten.insert(generation), "forgotten twice");
+            }
+            Action::Serving { generation, .. } => self.ends(generation, Outcome::Serving),
+            Action::Failed { generation, .. } => self.ends(generation, Outcome::Failed),
+            Action::Abandoned { generation } => self.ends(generation, Outcome::Abandoned),
+            Action::BackOff { generation, .. } => self.known(generation),
+            Action::CloseListeners => assert!(self.plan.is_stopping()),
+            Action::Exit { asked } => {
+                assert!(self.workers.is_empty(), "the master leaves workers behind");
+                assert_eq!(asked, !self.plan.gave_up, "why it exits");
+                self.exits += 1;
+            }
+        }
+    }
+
+    fn known(&self, generation: u32) {
+        assert!(self.outcomes.contains_key(&generation), "never begun");
+        let gone = self.forgotten.contains(&generation);
+        assert!(!gone, "generation {generation} is forgotten");
+    }
+
+    fn spawn(&mut self, generation: u32, slot: u32) {
+        self.known(generation);
+        let hopeless = self.hopeless.contains(&(generation, slot));
+        assert!(!hopeless, "it said that it cannot start");
+        let outcome = self.outcomes[&generation];
+        let wanted = matches!(outcome, Outcome::Open | Outcome::Serving);
+        assert!(wanted, "a worker for what has failed");
+        let worker = Living {
+            ready: false,
+            told: Told::Nothing,
+        };
+        let before = self.workers.insert((generation, slot), worker);
+        assert_eq!(before, None, "two workers in one slot");
+    }
+
+    fn commit(&mut self, generation: u32, slot: u32) {
+        self.known(generation);
+        let listens = self.listening.contains(&generation);
+        assert!(listens, "it polls what does not listen");
+        let worker = self.workers.get_mut(&(generation, slot)).unwrap();
+        assert!(worker.ready, "told to serve before it can");
+        assert_eq!(worker.told, Told::Nothing, "told to serve late or twice");
+        worker.told = Told::Commit;
+    }
+
+    fn tell(&mut self, generation: u32, what: Told) {
+        self.known(generation);
+        for (key, worker) in &mut self.workers {
+            if key.0 == generation {
+                worker.told = worker.told.max(what);
+            }
+        }
+    }
+
+    fn ends(&mut self, generation: u32, how: Outcome) {
+        self.known(generation);
+        let before = self.outcomes.insert(generation, how);
+        assert_eq!(before, Some(Outcome::Open), "begun once, ended twice");
+        if how == Outcome::Serving {
+            self.retired = false;
+        }
+    }
+
+    /// What must hold whenever there is nothing left to carry out.
+    fn check(&self) {
+        for generation in &self.plan.generations {
+            self.check_one(generation);
+        }
+        let in_phase = |wanted: fn(&Generation) -> bool| {
+            let generations = self.plan.generations.iter();
+            let found = generations.filter(|one| wanted(one));
+            found.map(|one| one.number).collect::<Vec<_>>()
+        };
+        let starting = in_phase(Generation::is_starting);
+        let serving = in_phase(|one| one.phase == Phase::Serving);
+        assert!(starting.len() <= 1, "two start at once");
+        assert!(serving.len() <= 1, "two serve");
+        let waits = self.plan.deadline_ms();
+        assert!(
+            starting.is_empty() || waits.is_some(),
+            "it may start for ever"
+        );
+        for (number, outcome) in &self.outcomes {
+            let open = starting.contains(number);
+            assert_eq!(open, *outcome == Outcome::Open, "generation {number}");
+            let there = self.plan.numbered(*number).is_some();
+            assert_ne!(
+                there,
+                self.forgotten.contains(number),
+                "generation {number}"
+            );
+        }
+        let served = self.outcomes.values().any(|one| *one == Outcome::Serving);
+        let stopping = self.plan.is_stopping();
+        if served && !self.retired && !self.told_to_stop {
+            assert_eq!(serving.len(), 1, "nobody serves, and nobody wanted that");
+        }
+        assert!(!stopping || serving.is_empty(), "it serves and stops");
+        assert!(
+            !stopping || self.told_to_stop || !served,
+            "it stops on its own"
+        );
+        let over = stopping && self.workers.is_empty();
+        assert_eq!(
+            self.exits == 1,
+            over,
+            "it ends when all are gone, and only then"
+        );
+        if self.plan.stopping == Some(Stop::Fast) && self.exits == 0 {
+            let killed = |worker: &Living| worker.told == Told::Kill;
+            let killed = self.workers.values().all(killed);
+            assert!(
+                waits.is_some() || killed,
+                "a fast stop that may take for ever"
+            );
+        }
+    }
+
+    fn check_one(&self, generation: &Generation) {
+        let number = generation.number;
+        let mut ready = Vec::new();
+        for (slot, index) in generation.slots.iter().zip(0..) {
+            let worker = self.workers.get(&(number, index));
+            let taken = slot.seat.is_taken();
+            assert_eq!(
+                worker.is_some(),
+                taken,
+                "slot {index} of generation {number}"
+            );
+            if worker.is_some_and(|worker| worker.ready) {
+                ready.push(index);
+            }
+            match (generation.phase, worker) {
+                (Phase::Draining, Some(worker)) => {
+                    assert!(worker.told >= Told::Leave, "nobody told it to leave");
+                    let failed = self.outcomes[&number] == Outcome::Failed;
+                    assert!(
+                        !failed || worker.told == Told::Kill,
+                        "it has failed and lives"
+                    );
+                }
+                (Phase::Serving, Some(worker)) if worker.ready => {
+                    assert_eq!(worker.told, Told::Commit, "ready, and not told to serve");
+                }
+                (Phase::Starting { alone: false, .. }, Some(worker)) => {
+                    assert_eq!(worker.told, Told::Nothing, "seen before all are ready");
+                }
+                (Phase::Serving, None) => self.check_vacancy((number, index), slot.seat),
+                _ => {}
+            }
+        }
+        if generation.phase == Phase::Serving && !ready.is_empty() {
+            assert_eq!(
+                self.steered.as_ref(),
+                Some(&ready),
+                "connections go elsewhere"
+            );
+        }
+    }
+
+    /// Nobody is in a slot of the serving generation: somebody will be, or cannot.
+    fn check_vacancy(&self, place: (u32, u32), seat: Seat) {
+        match seat {
+            Seat::Vacant { due_ms } => {
+                let deadline_ms = self.plan.deadline_ms().unwrap();
+                assert!(deadline_ms <= due_ms, "nobody wakes up for it");
+                assert!(due_ms <= self.now_ms + BACKOFF_LONGEST_MS, "too late");
+            }
+            Seat::Held => assert!(self.plan.is_starting(), "held for nobody"),
+            Seat::Closed => assert!(self.hopeless.contains(&place), "given up too early"),
+            Seat::Starting | Seat::Ready => panic!("nobody is there"),
+        }
+    }
+
+    /// Everything that tells this state from another one, apart from the time of day.
+    fn key(&self) -> String {
+        let relative = |at_ms: u64| at_ms.saturating_sub(self.now_ms);
+        let mut plan = self.plan.clone();
+        plan.kill_at_ms = plan.kill_at_ms.map(relative);
+        for generation in &mut plan.generations {
+            if let Phase::Starting { deadline_ms, .. } = &mut generation.phase {
+                *deadline_ms = relative(*deadline_ms);
+            }
+            for slot in &mut generation.slots {
+                if let Seat::Vacant { due_ms } = &mut slot.seat {
+                    *due_ms = relative(*due_ms);
+                }
+                slot.born_ms = (self.now_ms - slot.born_ms).min(LIVED_MS);
+            }
+        }
+        let Self {
+            workers,
+            listening,
+            outcomes,
+            steered,
+            hopeless,
+            retired,
+            ..
+        } = self;
+        format!("{plan:?}{workers:?}{listening:?}{outcomes:?}{steered:?}{hopeless:?}{retired}")
+    }
+
+    /// From wherever it is: told to stop, and every worker obeying or killed, it ends.
+    fn end(mut self) {
+        if self.exits == 0 {
+            self.happen(Event::Stop(Stop::Fast));
+            self.carry_out(true);
+        }
+        while let Some((&(generation, slot), _)) = self.workers.first_key_value() {
+            self.happen(Event::Time);
+            self.carry_out(true);
+            self.happen(Event::Ended(generation, slot, KILLED));
+            self.carry_out(true);
+        }
+        assert_eq!(self.exits, 1, "it does not end");
+    }
+}
+
+/// Says how it came to that, when a check fails.
+struct Telling(Vec<Event>);
+
+impl Drop for Telling {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("after {:?}", self.0);
+        }
+    }
+}
+
+/// The states that one event leads to: sockets listen, or cannot.
+fn next(story: &Story, event: Event) -> Vec<Story> {
+    let mut after = Vec::new();
+    for listens in [true, false] {
+        let mut story = story.clone();
+        let mut events = story.events.clone();
+        events.push(event);
+        let _telling = Telling(events);
+        story.happen(event);
+        let asked = story.carry_out(listens);
+        story.check();
+        after.push(story);
+        if !asked {
+            break;
+        }
+    }
+    after
+}
+
+/// The number of different states within so many steps.
+fn explore(first: Story, depth: usize) -> usize {
+    let mut seen = HashSet::new();
+    let mut front = vec![first];
+    for _ in 0..depth {
+        let mut further = Vec::new();
+        for story in front {
+            let events = story.possible();
+            let after = events.into_iter().flat_map(|event| next(&story, event));
+            further.extend(after.filter(|story| seen.insert(story.key())));
+        }
+        front = further;
+    }
+    for story in front {
+        let _telling = Telling(story.events.clone());
+        story.end();
+    }
+    seen.len()
+}
+
+#[test]
+fn every_interleaving_keeps_what_was_promised() {
+    let mut states = 0;
+    for workers in [1, 2] {
+        let mut story = Story::new(workers);
+        story.carry_out(true);
+        story.check();
+        states += explore(story, DEPTH);
+    }
+    eprintln!("{states} states");
+    assert!(states > 10_000, "only {states} states were met");
+}
