@@ -165,12 +165,12 @@ pub(crate) enum Vacancy {
 }
 
 /// How the master was told to stop.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Stop {
-    /// TERM, INT.
-    Fast,
     /// QUIT.
     Graceful,
+    /// TERM, INT. Overrides a graceful one.
+    Fast,
 }
 
 /// The master that replaces this one.
