@@ -1,10 +1,9 @@
 //! The plan as tables: what goes in, what must come out.
 
+mod interleavings;
 mod upgrades;
 
 use super::*;
-
-mod interleavings;
 
 const KILLED: Ending = Ending::Signaled {
     signal: 9,

@@ -47,6 +47,31 @@ enum Event {
     Time,
     /// Longer than anything takes.
     Late,
+    /// A new binary is started; this master may leave when it serves.
+    Upgrade(bool),
+    /// Of the new binary.
+    Master(Word),
+    /// HUP while a new binary lives.
+    Resume,
+    /// The old master has ended, if this one is the new one.
+    Alone,
+}
+
+/// What another master says or does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Word {
+    Serves,
+    Leaves,
+    Ended,
+}
+
+/// The new binary, as the world has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Other {
+    None,
+    Starting,
+    Serving,
+    Leaving,
 }
 
 /// The plan, and the world as its actions have made it.
@@ -66,11 +91,18 @@ struct Story {
     told_to_stop: Option<Stop>,
     closed: bool,
     exits: u32,
+    /// Whether new binaries are part of the story.
+    upgrades: bool,
+    successor: Other,
+    /// This master leaves when the new binary serves.
+    then_quit: bool,
+    predecessor: bool,
     events: Vec<Event>,
 }
 
 impl Story {
-    fn new(workers: u32) -> Self {
+    /// `upgrades`: new binaries come; `successor`: this is one.
+    fn new(workers: u32, upgrades: bool, successor: bool) -> Self {
         let mut story = Self {
             plan: Plan::default(),
             now_ms: 0,
@@ -84,9 +116,18 @@ impl Story {
             told_to_stop: None,
             closed: false,
             exits: 0,
+            upgrades,
+            successor: Other::None,
+            then_quit: false,
+            predecessor: successor,
             events: Vec::new(),
         };
-        story.begin(workers);
+        story.outcomes.insert(FIRST, Outcome::Open);
+        if successor {
+            story.plan.take_over(workers, 0);
+        } else {
+            story.plan.begin(workers, 0);
+        }
         story
     }
 
@@ -112,9 +153,21 @@ impl Story {
         }
         if !self.plan.is_stopping() {
             events.push(Event::Retire);
-            if !self.plan.is_starting() && self.plan.last_number <= RELOADS {
+            let waits = self.plan.is_starting();
+            if self.successor != Other::None {
+                events.push(Event::Resume);
+            } else if !waits && self.plan.last_number <= RELOADS {
                 events.extend([1, 2].map(Event::Begin));
             }
+            if self.upgrades && !waits && self.plan.may_succeed().is_ok() {
+                events.extend([true, false].map(Event::Upgrade));
+            }
+        }
+        if self.predecessor {
+            events.push(Event::Alone);
+        }
+        if self.successor != Other::None {
+            events.extend([Word::Serves, Word::Leaves, Word::Ended].map(Event::Master));
         }
         events.extend([Stop::Graceful, Stop::Fast].map(Event::Stop));
         events
@@ -150,8 +203,42 @@ impl Story {
                 self.plan.tick(self.now_ms);
             }
             Event::Late => {
-                self.now_ms += READY_MS;
+                self.now_ms += READY_MS + SUCCESSOR_MS;
                 self.plan.tick(self.now_ms);
+            }
+            Event::Upgrade(then_quit) => {
+                self.successor = Other::Starting;
+                self.then_quit = then_quit;
+                self.plan.succeed(then_quit, now_ms);
+            }
+            Event::Master(word) => self.hear(word),
+            Event::Resume => self.plan.resume(now_ms),
+            Event::Alone => {
+                self.predecessor = false;
+                self.plan.predecessor_ended();
+            }
+        }
+    }
+
+    fn hear(&mut self, word: Word) {
+        match word {
+            Word::Serves => {
+                if self.successor == Other::Starting {
+                    self.successor = Other::Serving;
+                    let quits = self.then_quit.then_some(Stop::Graceful);
+                    self.told_to_stop = self.told_to_stop.max(quits);
+                }
+                self.plan.successor_serves(1, self.now_ms);
+            }
+            Word::Leaves => {
+                if self.successor == Other::Serving {
+                    self.successor = Other::Leaving;
+                }
+                self.plan.successor_leaves(self.now_ms);
+            }
+            Word::Ended => {
+                self.successor = Other::None;
+                self.plan.successor_ended(self.now_ms);
             }
         }
     }
@@ -195,7 +282,8 @@ impl Story {
             } => {
                 let serving = self.plan.serving();
                 let newer = serving.is_some_and(|(newer, _)| newer > generation);
-                assert_eq!(successor, newer, "whether somebody else serves");
+                let other = self.predecessor || self.successor == Other::Serving;
+                assert_eq!(successor, newer || other, "whether somebody else serves");
                 self.tell(generation, Told::Leave);
             }
             Action::Terminate { generation } => self.tell(generation, Told::Leave),
@@ -209,6 +297,16 @@ impl Story {
             Action::Failed { generation, .. } => self.ends(generation, Outcome::Failed),
             Action::Abandoned { generation } => self.ends(generation, Outcome::Abandoned),
             Action::BackOff { generation, .. } => self.known(generation),
+            Action::Repeat { generation, of } => {
+                self.known(of);
+                let before = self.outcomes.insert(generation, Outcome::Open);
+                assert_eq!(before, None, "begun twice");
+            }
+            Action::Succeeded { .. } => assert_eq!(self.successor, Other::Serving),
+            Action::KillSuccessor => {
+                assert_eq!(self.successor, Other::Starting, "it serves");
+                self.successor = Other::Leaving;
+            }
             Action::CloseListeners => {
                 assert!(self.plan.is_stopping());
                 self.closed = true;
@@ -245,7 +343,8 @@ impl Story {
     fn commit(&mut self, generation: u32, slot: u32) {
         self.known(generation);
         let listens = self.listening.contains(&generation);
-        assert!(listens, "it polls what does not listen");
+        let failed = self.plan.stage(generation) == Some(Stage::Draining);
+        assert!(listens || failed, "it polls what does not listen");
         let worker = self.workers.get_mut(&(generation, slot)).unwrap();
         assert!(worker.ready, "told to serve before it can");
         assert_eq!(worker.told, Told::Nothing, "told to serve late or twice");
@@ -305,6 +404,11 @@ impl Story {
             assert_eq!(serving.len(), 1, "nobody serves, and nobody wanted that");
         }
         assert!(!stopping || serving.is_empty(), "it serves and stops");
+        if self.events.last() == Some(&Event::Master(Word::Ended)) && !stopping {
+            let failed = self.outcomes.values().last() == Some(&Outcome::Failed);
+            let back = serving.len() + starting.len() > 0 || failed || !served;
+            assert!(back, "nobody serves after the new binary");
+        }
         if matches!(self.events.last(), Some(Event::Time | Event::Late)) {
             let done = waits.is_none_or(|next| next > self.now_ms);
             assert!(done, "what was due is not done");
@@ -358,7 +462,7 @@ impl Story {
                 }
                 (Phase::Starting { .. }, Some(worker)) => {
                     // Where nobody else serves, whoever can does.
-                    let serves = worker.ready && self.plan.serving().is_none();
+                    let serves = worker.ready && !self.somebody_serves();
                     let told = if serves { Told::Commit } else { Told::Nothing };
                     assert_eq!(worker.told, told, "while others serve, or not");
                 }
@@ -370,8 +474,7 @@ impl Story {
             let due = |slot: &Slot| matches!(slot.seat, Seat::Starting | Seat::Vacant { .. });
             assert!(generation.slots.iter().any(due), "it waits for nothing");
             let whole = generation.slots.iter().all(|slot| slot.seat.is_taken());
-            let serving = self.plan.serving();
-            assert!(whole || serving.is_none(), "it can never be whole");
+            assert!(whole || !self.somebody_serves(), "it can never be whole");
         }
         if generation.phase == Phase::Serving && !ready.is_empty() {
             assert_eq!(
@@ -380,6 +483,11 @@ impl Story {
                 "connections go elsewhere"
             );
         }
+    }
+
+    /// While a generation starts: this master, or the one that it replaces.
+    fn somebody_serves(&self) -> bool {
+        self.plan.serving().is_some() || self.predecessor
     }
 
     /// Nobody is in a slot of the serving generation: somebody will be, or cannot.
@@ -401,6 +509,9 @@ impl Story {
         let relative = |at_ms: u64| at_ms.saturating_sub(self.now_ms);
         let mut plan = self.plan.clone();
         plan.kill_at_ms = plan.kill_at_ms.map(relative);
+        if let Successor::Starting { deadline_ms, .. } = &mut plan.successor {
+            *deadline_ms = relative(*deadline_ms);
+        }
         for generation in &mut plan.generations {
             if let Phase::Starting { deadline_ms, .. } = &mut generation.phase {
                 *deadline_ms = relative(*deadline_ms);
@@ -420,10 +531,11 @@ impl Story {
             hopeless,
             retired,
             told_to_stop,
+            successor,
             ..
         } = self;
         format!(
-            "{plan:?}{workers:?}{listening:?}{outcomes:?}{steered:?}{hopeless:?}{retired}{told_to_stop:?}"
+            "{plan:?}{workers:?}{listening:?}{outcomes:?}{steered:?}{hopeless:?}{retired}{told_to_stop:?}{successor:?}"
         )
     }
 
@@ -493,15 +605,30 @@ fn explore(first: Story, depth: usize) -> usize {
     seen.len()
 }
 
+fn from_the_start(workers: u32, upgrades: bool, successor: bool, depth: usize) -> usize {
+    let mut story = Story::new(workers, upgrades, successor);
+    story.carry_out(true);
+    story.check();
+    explore(story, depth)
+}
+
+// Further steps take minutes, and meet states that are known in kind.
+
 #[test]
 fn every_interleaving_keeps_what_was_promised() {
-    let mut states = 0;
-    // Further steps take minutes, and meet states that are known in kind.
-    for (workers, depth) in [(1, 6), (2, 5)] {
-        let mut story = Story::new(workers);
-        story.carry_out(true);
-        story.check();
-        states += explore(story, depth);
-    }
-    assert!(states > 10_000, "only {states} states were met");
+    let one = from_the_start(1, false, false, 6);
+    let two = from_the_start(2, false, false, 5);
+    assert!(one + two > 10_000, "only {one} and {two} states were met");
+}
+
+#[test]
+fn every_interleaving_with_a_new_binary_keeps_what_was_promised() {
+    let states = from_the_start(1, true, false, 5);
+    assert!(states > 5_000, "only {states} states were met");
+}
+
+#[test]
+fn every_interleaving_of_a_new_binary_keeps_what_was_promised() {
+    let states = from_the_start(2, true, true, 5);
+    assert!(states > 3_000, "only {states} states were met");
 }
