@@ -9,7 +9,7 @@ BIN ?= $(TARGET)/release/kp
 export CARGO PORT TARGET DESTDIR PREFIX BIN
 
 .DEFAULT_GOAL := help
-.PHONY: help build run reload test check bench fuzz install install-files deb deb-test nginx-tests probe clean
+.PHONY: help build run reload test check bench fuzz install install-files deb deb-test nginx-tests probe clean bench-reload soak
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -41,6 +41,18 @@ bench: ## compare kp with the proxies installed here and write docs/benchmarks.m
 	@scripts/need cargo cc python3 wrk taskset
 	$(CARGO) build --locked --release -p kp
 	@scripts/bench
+
+bench-reload: ## what a reload under load costs clients, beside nginx; writes into docs/benchmarks.md
+	@scripts/need cargo cc python3
+	$(CARGO) build --locked --profile quick -p kp
+	program=$$($(CARGO) test --locked -p kp-tests --test reload_cost --no-run --message-format json 2>/dev/null \
+	    | sed -n 's/.*"executable":"\([^"]*reload_cost[^"]*\)".*/\1/p') && \
+	scripts/bench-reload "$$program" "$(TARGET)/quick/kp"
+
+soak: ## reloads, kills, upgrades, rotations in random order under load (SEED= MINUTES=6)
+	@scripts/need cargo cc
+	$(CARGO) build --locked --profile quick -p kp
+	KP_BIN=$$(realpath $(TARGET)/quick/kp) $(CARGO) test --locked -p kp-tests --test soak -- $(or $(SEED),$$(date +%s)) $(or $(MINUTES),6)
 
 fuzz: ## the property tests, with many more cases (CASES=20000)
 	@scripts/need cargo cc
