@@ -98,7 +98,7 @@ fn drawn(draws: &mut Draws) -> Vec<Step> {
 }
 
 /// What must not grow: resident memory and descriptors of the master.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 struct Size {
     rss_kib: u64,
     descriptors: usize,
@@ -115,8 +115,8 @@ struct Soak {
     taken: Vec<Step>,
     /// Files of before, and their size when `-s reopen` returned.
     rotated: Vec<(String, usize)>,
-    /// After the first minute.
-    first: Option<Size>,
+    /// The most in the first minute.
+    first: Size,
     complaints: Vec<String>,
 }
 
@@ -142,7 +142,7 @@ impl Soak {
             load: Some(load),
             taken: Vec::new(),
             rotated: Vec::new(),
-            first: None,
+            first: Size::default(),
             complaints: Vec::new(),
         }
     }
@@ -220,8 +220,10 @@ impl Soak {
     }
 
     fn notice_size(&mut self, elapsed: Duration) {
-        if self.first.is_none() && elapsed > Duration::from_secs(60) {
-            self.first = Some(self.size());
+        if elapsed < Duration::from_secs(60) {
+            let size = self.size();
+            self.first.rss_kib = self.first.rss_kib.max(size.rss_kib);
+            self.first.descriptors = self.first.descriptors.max(size.descriptors);
         }
     }
 
@@ -270,14 +272,14 @@ impl Soak {
 
     fn check_size(&mut self) {
         let last = self.size();
-        let first = self.first.unwrap_or(last);
+        let first = self.first;
         let descriptors: Vec<usize> = self
             .workers()
             .into_iter()
             .map(process::lasting_descriptors)
             .collect();
         println!(
-            "master after the first minute {first:?}, at the end {last:?}; descriptors of workers without connections {descriptors:?}"
+            "master in the first minute {first:?}, at the end {last:?}; descriptors of workers without connections {descriptors:?}"
         );
         let grown = last.rss_kib * 10 > first.rss_kib * 11
             || last.descriptors * 10 > first.descriptors * 11;

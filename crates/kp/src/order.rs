@@ -34,7 +34,7 @@ pub(crate) fn run(options: &Options, order: Order) -> ExitCode {
         Order::Quit => tell(options, |main| send(&main.pid, SIGQUIT)),
         Order::Reopen => tell(options, |main| {
             if main.master_process {
-                ask(main, Request::Reopen, "kill -USR1")
+                reopen(main)
             } else {
                 // Without a master there is nobody to answer.
                 send(&main.pid, SIGUSR1)
@@ -85,6 +85,31 @@ fn change(options: &Options, request: Request, instead: &str) -> ExitCode {
         );
     }
     ask(main, request, instead)
+}
+
+/// While an old binary's workers finish what they have, they have log files, too.
+fn reopen(main: &Main) -> ExitCode {
+    let before = pidfile::beside(&main.pid, "oldbin");
+    let asked = ask(main, Request::Reopen, "kill -USR1");
+    let Some(pid) = pidfile::living_master(&before) else {
+        return asked;
+    };
+    match client::ask(&control::path_of(&before), Request::Reopen, LIMIT) {
+        Ok(Answer::Failed(text)) => {
+            report::print(&text);
+            ExitCode::FAILURE
+        }
+        Err(NoAnswer::Late) => fail(format_args!(
+            "[error] the old master process {pid} has not reopened its logs in time"
+        )),
+        // Who is not there any more writes nowhere.
+        Ok(Answer::Done(_)) | Err(NoAnswer::Ended) => asked,
+        Err(NoAnswer::Unreachable(_)) if pidfile::living_master(&before).is_none() => asked,
+        Err(NoAnswer::Unreachable(error)) => fail(format_args!(
+            "[error] the old master process {pid} cannot be asked to reopen its logs ({})",
+            report::numbered(&error)
+        )),
+    }
 }
 
 /// Asks the master that runs by a configuration. `instead`: what works without an answer.

@@ -235,3 +235,48 @@ impl Drop for Daemon {
         wait::happens(SOON, || !process::alive(self.0));
     }
 }
+
+/// After an upgrade the old binary's workers finish what they have, and write that to the new files as well.
+#[test]
+fn rotations_reach_the_workers_of_the_binary_before() {
+    let origin = LoadOrigin::start();
+    for by_signal in [false, true] {
+        let text = "%MAIN% http { server { listen %LISTEN%; location / { proxy_pass http://%U1%; %LOCATION% } } }";
+        let mut kp = Setup::new(text)
+            .with("U1", origin.address())
+            .location(
+                "proxy_set_header Upgrade $http_upgrade; proxy_set_header Connection upgrade;",
+            )
+            .start();
+        let old = kp.master_pid();
+        let mut tunnel = kp.client();
+        let upgraded = tunnel.ask(
+            "GET /tunnel HTTP/1.1\r\nHost: t\r\nX-Load: 1\r\nUpgrade: websocket\r\nConnection: upgrade\r\n\r\n",
+        );
+        assert_eq!(upgraded.status(), 101);
+        assert_eq!(kp.command(&["-s", "upgrade"]).code, 0);
+        let new = kp.follow();
+        assert!(old != new && process::alive(old));
+        fs::rename(kp.path("access.log"), kp.path("access.old")).expect("renaming a log");
+        if by_signal {
+            assert!(process::signal(new, Signal::SIGUSR1));
+            let worker = process::children(old)[0];
+            wait::until(SOON, "the old worker to let go", || {
+                let held = process::descriptors(worker);
+                !held
+                    .iter()
+                    .any(|(_, target)| target.ends_with("access.old"))
+            });
+        } else {
+            assert_eq!(kp.command(&["-s", "reopen"]).code, 0);
+            assert_eq!(holder(old, "access.old"), None);
+        }
+        drop(tunnel);
+        wait::until(SOON, "the old master to leave", || !process::alive(old));
+        assert!(
+            kp.text("access.log").contains("/tunnel"),
+            "{}",
+            kp.text("access.old")
+        );
+    }
+}

@@ -162,6 +162,7 @@ impl Master {
                 SIGUSR1 => {
                     log::info!(target: "notice", "signal {signal} (SIGUSR1) received, reopening logs");
                     self.reopen_logs(None);
+                    self.tell_predecessor(SIGUSR1);
                 }
                 SIGWINCH if self.daemon || self.plan.has_successor() => {
                     log::info!(target: "notice", "signal {signal} (SIGWINCH) received, shutting down worker processes");

@@ -253,6 +253,15 @@ impl Master {
         }
     }
 
+    /// Passes a signal on to the old master, whose workers may still have much to finish.
+    pub(super) fn tell_predecessor(&self, signal: i32) {
+        if let Some(old) = &self.predecessor
+            && let Err(error) = process::kill(old.pid, signal)
+        {
+            log::error!(target: "alert", "kill({}, {signal}) failed ({})", old.pid, report::numbered(&error));
+        }
+    }
+
     /// Nothing new is taken from now on: what comes is the other master's, if there is one.
     pub(super) fn say_leaving(&mut self) {
         let heir = self.successor.as_ref().filter(|new| new.served);
