@@ -4,11 +4,12 @@ CARGO ?= cargo
 PORT ?= 8080
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 DESTDIR ?=
-PREFIX ?= /usr
-export CARGO PORT TARGET
+PREFIX ?= /usr/local
+BIN ?= $(TARGET)/release/kp
+export CARGO PORT TARGET DESTDIR PREFIX BIN
 
 .DEFAULT_GOAL := help
-.PHONY: help build run reload test check bench fuzz install nginx-tests probe clean
+.PHONY: help build run reload test check bench fuzz install install-files deb deb-test nginx-tests probe clean bench-reload soak
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -41,16 +42,39 @@ bench: ## compare kp with the proxies installed here and write docs/benchmarks.m
 	$(CARGO) build --locked --release -p kp
 	@scripts/bench
 
+bench-reload: ## what a reload under load costs clients, beside nginx; writes into docs/benchmarks.md
+	@scripts/need cargo cc python3
+	$(CARGO) build --locked --profile quick -p kp
+	program=$$($(CARGO) test --locked -p kp-tests --test reload_cost --no-run --message-format json 2>/dev/null \
+	    | sed -n 's/.*"executable":"\([^"]*reload_cost[^"]*\)".*/\1/p') && \
+	scripts/bench-reload "$$program" "$(TARGET)/quick/kp"
+
+soak: ## reloads, kills, upgrades, rotations in random order under load (SEED= MINUTES=6)
+	@scripts/need cargo cc
+	$(CARGO) build --locked --profile quick -p kp
+	KP_BIN=$$(realpath $(TARGET)/quick/kp) $(CARGO) test --locked -p kp-tests --test soak -- $(or $(SEED),$$(date +%s)) $(or $(MINUTES),6)
+
 fuzz: ## the property tests, with many more cases (CASES=20000)
 	@scripts/need cargo cc
 	PROPTEST_CASES=$(or $(CASES),20000) $(CARGO) test --locked -p kp-http -p kp-config -p kp-upstream -p kp-proxy
 
-install: ## the release binary, the example configuration and the directories it needs
+install: ## kp, manual pages, examples, init files: PREFIX=/usr/local DESTDIR=
 	@scripts/need cargo cc
 	$(CARGO) build --locked --release -p kp
-	install -D -m 755 $(TARGET)/release/kp $(DESTDIR)$(PREFIX)/sbin/kp
-	install -d -m 755 $(DESTDIR)/etc/kp $(DESTDIR)/var/log/kp
-	test -e $(DESTDIR)/etc/kp/kp.yaml || install -m 644 etc/kp.yaml $(DESTDIR)/etc/kp/kp.yaml
+	@scripts/install
+
+install-files: ## the same with a binary that is there: BIN=file
+	@scripts/install
+
+deb: ## a Debian package in $(TARGET)/debian
+	@scripts/need cargo cc
+	$(CARGO) build --locked --release -p kp
+	@scripts/deb
+
+deb-test: ## as root: install, use, upgrade and purge the package in a Debian of its own
+	@scripts/need cargo cc
+	$(CARGO) build --locked --release -p kp
+	@set -e; DEB=$$(scripts/deb) DEB_NEXT=$$(DEB_VERSION=9999 scripts/deb); export DEB DEB_NEXT; scripts/deb-test
 
 nginx-tests: ## files of the public nginx suite: SUITE=its directory FILES="proxy.t upstream.t"
 	@scripts/nginx-tests "$(SUITE)" $(FILES)

@@ -30,6 +30,9 @@ http {
 
 const PLACES: [&str; 5] = ["MAIN", "HTTP", "UPSTREAM", "SERVER", "LOCATION"];
 
+/// The copy of the binary in a test's directory.
+const PROGRAM: &str = "program";
+
 /// A configuration about to be started or checked.
 #[derive(Debug)]
 pub struct Setup {
@@ -47,6 +50,8 @@ pub struct Setup {
     environment: Vec<(String, String)>,
     stdin: Option<Stdio>,
     streams: Option<(Stdio, Stdio)>,
+    copied: bool,
+    daemon: bool,
 }
 
 impl Setup {
@@ -69,6 +74,8 @@ impl Setup {
             environment: Vec::new(),
             stdin: None,
             streams: None,
+            copied: false,
+            daemon: false,
         }
     }
 
@@ -184,6 +191,18 @@ impl Setup {
         self
     }
 
+    /// Runs a copy of the binary, `program` in the test's directory, which [`Kp::replace_program`] may replace.
+    pub fn copied(mut self) -> Self {
+        self.copied = true;
+        self
+    }
+
+    /// `daemon on`: the process that is started ends when kp runs.
+    pub fn daemon(mut self) -> Self {
+        self.daemon = true;
+        self.main("daemon on;")
+    }
+
     /// Expects error log lines at `alert` or above that hold this text.
     pub fn allow(mut self, text: &str) -> Self {
         self.allowed.push(text.to_owned());
@@ -204,7 +223,7 @@ impl Setup {
     pub fn check_start(self) -> Checked {
         let files = Files::write(&self);
         let output = files
-            .command_under(&self.under)
+            .command_under(&self.under, &binary())
             .args(&self.arguments)
             .output()
             .expect("running kp");
@@ -312,17 +331,17 @@ impl Files {
     }
 
     fn command(&self) -> Command {
-        self.command_under(&[])
+        self.command_under(&[], &binary())
     }
 
-    fn command_under(&self, words: &[String]) -> Command {
+    fn command_under(&self, words: &[String], kp: &Path) -> Command {
         let mut command = match words.split_first() {
             Some((program, arguments)) => {
                 let mut command = Command::new(program);
-                command.args(arguments).arg(binary());
+                command.args(arguments).arg(kp);
                 command
             }
-            None => Command::new(binary()),
+            None => Command::new(kp),
         };
         command
             .arg("-p")
@@ -386,6 +405,8 @@ pub struct Kp {
     child: Child,
     /// The master is the child of `child`.
     nested: bool,
+    /// The master, where it is neither: a daemon, or what an upgrade has started.
+    master: Option<u32>,
     allowed: Vec<String>,
     exited: Option<ExitStatus>,
 }
@@ -409,7 +430,14 @@ impl Kp {
                 fs::File::create(files.path("stdout")).expect("a file for standard output");
             (stdout.into(), stderr.into())
         });
-        let mut command = files.command_under(&setup.under);
+        let program = if setup.copied {
+            let copy = files.path(PROGRAM);
+            fs::copy(binary(), &copy).expect("copying the binary");
+            copy
+        } else {
+            binary()
+        };
+        let mut command = files.command_under(&setup.under, &program);
         command.args(&setup.arguments).stdout(stdout).stderr(stderr);
         command.envs(setup.environment);
         if let Some(stdin) = setup.stdin {
@@ -422,9 +450,14 @@ impl Kp {
             files,
             child,
             nested: setup.nested,
+            master: None,
             allowed: setup.allowed,
             exited: None,
         };
+        if setup.daemon {
+            assert_eq!(kp.wait_exit(SOON), 0, "{}", kp.text("stderr"));
+            kp.follow();
+        }
         kp.wait_ready(setup.single);
         kp
     }
@@ -439,7 +472,9 @@ impl Kp {
             {
                 return;
             }
-            if let Some(status) = self.child.try_wait().expect("waiting for kp") {
+            if self.master.is_none()
+                && let Some(status) = self.child.try_wait().expect("waiting for kp")
+            {
                 panic!(
                     "kp ended with {status} at start: {}\n{}",
                     self.text("stderr"),
@@ -506,7 +541,9 @@ impl Kp {
 
     /// The master.
     pub fn master_pid(&self) -> u32 {
-        if self.nested {
+        if let Some(master) = self.master {
+            master
+        } else if self.nested {
             let children = process::children(self.child.id());
             children.first().copied().unwrap_or(self.child.id())
         } else {
@@ -514,16 +551,33 @@ impl Kp {
         }
     }
 
+    /// The master that a pid file of its directory names, if it lives.
+    pub fn master_of(&self, name: &str) -> Option<u32> {
+        let pid = self.text(name).trim().parse().ok()?;
+        process::alive(pid).then_some(pid)
+    }
+
+    /// From now on the master is the one that the pid file names.
+    pub fn follow(&mut self) -> u32 {
+        let pid = wait::until_some(SOON, "a living master in the pid file", || {
+            self.master_of("kp.pid")
+        });
+        self.master = Some(pid);
+        pid
+    }
+
+    /// Puts another program in the place of the one that runs.
+    pub fn replace_program(&self, content: &[u8], mode: u32) {
+        use std::os::unix::fs::PermissionsExt;
+        let next = self.path("program.next");
+        fs::write(&next, content).expect("writing a program");
+        fs::set_permissions(&next, fs::Permissions::from_mode(mode)).expect("changing a mode");
+        fs::rename(next, self.path(PROGRAM)).expect("replacing a program");
+    }
+
     /// The workers that are not shutting down.
     pub fn worker_pids(&self) -> Vec<u32> {
-        let serving = |pid: &u32| {
-            let title = process::title(*pid);
-            title.contains("worker process") && !title.contains("shutting down")
-        };
-        process::children(self.master_pid())
-            .into_iter()
-            .filter(serving)
-            .collect()
+        workers_of(self.master_pid())
     }
 
     /// Waits until that many workers serve.
@@ -640,27 +694,67 @@ impl Kp {
         status.and_then(|status| status.code()).unwrap_or(-1)
     }
 
-    fn stop(&mut self) {
+    /// Every master that may still run: what was started, and what an upgrade has left under either name.
+    fn masters(&self) -> Vec<u32> {
+        let mut pids = vec![self.master_pid()];
+        if self.exited.is_none() {
+            pids.push(self.child.id());
+        }
+        let named = ["kp.pid", "kp.pid.oldbin"];
+        let named = named.iter().filter_map(|name| self.master_of(name));
+        let directory = self.path("").to_string_lossy().into_owned();
+        // A number that is another process's by now is left alone.
+        pids.extend(named.filter(|pid| process::title(*pid).contains(&directory)));
+        pids.sort_unstable();
+        pids.dedup();
+        pids
+    }
+
+    fn stop(&mut self, masters: &[u32]) {
         for signal in [Signal::SIGQUIT, Signal::SIGTERM, Signal::SIGKILL] {
-            if self.exited.is_some() {
-                return;
+            let living = |pid: &&u32| process::alive(**pid);
+            if self.nested {
+                process::signal(self.master_pid(), signal);
+            } else {
+                for pid in masters.iter().filter(living) {
+                    process::signal(*pid, signal);
+                }
             }
-            process::signal(self.master_pid(), signal);
             let child = &mut self.child;
             let exited = &mut self.exited;
-            wait::happens(Duration::from_secs(3), || {
-                *exited = child.try_wait().ok().flatten();
-                exited.is_some()
+            let ended = wait::happens(Duration::from_secs(3), || {
+                *exited = exited.or_else(|| child.try_wait().ok().flatten());
+                exited.is_some() && !masters.iter().any(|pid| process::alive(*pid))
             });
+            if ended {
+                return;
+            }
         }
     }
+}
+
+/// Its workers that are not shutting down.
+pub fn workers_of(master: u32) -> Vec<u32> {
+    let serving = |pid: &u32| {
+        let title = process::title(*pid);
+        title.contains("worker process") && !title.contains("shutting down")
+    };
+    process::children(master)
+        .into_iter()
+        .filter(serving)
+        .collect()
 }
 
 impl Drop for Kp {
     fn drop(&mut self) {
         // Workers that outlive a killed master would hold the test's ports.
-        let workers = self.all_pids();
-        self.stop();
+        let masters = self.masters();
+        let workers: Vec<u32> = masters
+            .iter()
+            .flat_map(|master| process::children(*master))
+            .filter(|pid| !masters.contains(pid))
+            .collect();
+        self.stop(&masters);
         for pid in workers {
             if !wait::happens(Duration::from_secs(2), || !process::alive(pid)) {
                 process::signal(pid, Signal::SIGKILL);

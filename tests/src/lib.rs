@@ -19,6 +19,7 @@ pub mod kp;
 pub mod load;
 pub mod message;
 pub mod origin;
+pub mod peers;
 pub mod port;
 pub mod process;
 pub mod source;

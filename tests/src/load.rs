@@ -26,7 +26,10 @@ pub use origin::LoadOrigin;
 pub use report::{Kind, Loss, Report, Sample, Stage};
 pub use wire::Target;
 
-use crate::wait;
+use nix::sys::signal::Signal;
+
+use crate::peers::peers;
+use crate::{process, wait};
 
 /// How long a test waits for answers of a load. A client that pauses or transfers takes its time.
 const SOON: Duration = Duration::from_secs(60);
@@ -207,15 +210,19 @@ impl Load {
         *self.shared.targets.lock().expect("targets") = targets.collect();
     }
 
-    /// The worker is about to be killed: what is lost from now on, of connections that exist now and that it holds, is
-    /// counted as forgiven. `held`: the clients' ends of its connections (`process::tcp_peers`).
-    pub fn forgive(&self, worker: u32, held: Vec<String>) {
-        let mut forgiven = self.shared.forgiven.lock().expect("workers");
-        forgiven.push(Forgiven {
-            worker,
-            held,
+    /// Kills a worker at a moment at which it is known which connections it holds: what is lost of those is counted as
+    /// forgiven. False when there is no such process (any more).
+    pub fn kill(&self, worker: u32) -> bool {
+        if !process::signal(worker, Signal::SIGSTOP) {
+            return false;
+        }
+        let stopped = || process::stopped(worker) || !process::alive(worker);
+        wait::until(SOON, "a worker to stop", stopped);
+        self.shared.forgiven.lock().expect("kills").push(Forgiven {
+            held: peers(worker),
             at: Instant::now(),
         });
+        process::signal(worker, Signal::SIGKILL)
     }
 
     /// What was seen so far.
@@ -251,7 +258,6 @@ impl Drop for Load {
 /// A worker that was killed.
 #[derive(Debug)]
 struct Forgiven {
-    worker: u32,
     held: Vec<String>,
     at: Instant,
 }
@@ -326,13 +332,8 @@ impl Shared {
     }
 
     fn lost(&self, loss: Loss) {
-        let killed = self.forgiven.lock().expect("workers").iter().any(|killed| {
-            let held = if loss.local.is_empty() {
-                loss.worker == Some(killed.worker)
-            } else {
-                killed.held.contains(&loss.local)
-            };
-            held && loss.opened <= killed.at && loss.ended >= killed.at
+        let killed = self.forgiven.lock().expect("kills").iter().any(|killed| {
+            killed.held.contains(&loss.local) && loss.opened <= killed.at && loss.ended >= killed.at
         });
         let mut tally = self.tally.lock().expect("a tally");
         if killed {

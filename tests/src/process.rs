@@ -15,6 +15,11 @@ pub fn alive(pid: u32) -> bool {
     stat(pid).is_some_and(|stat| stat.state != 'Z')
 }
 
+/// Whether the process is stopped (SIGSTOP).
+pub fn stopped(pid: u32) -> bool {
+    stat(pid).is_some_and(|stat| stat.state == 'T')
+}
+
 /// The command line, arguments joined by spaces, as `ps` shows it.
 pub fn title(pid: u32) -> String {
     let bytes = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
@@ -51,29 +56,6 @@ pub fn rss_kib(pid: u32) -> u64 {
         .unwrap_or(0)
 }
 
-/// The other ends, `ADDRESS:PORT`, of the IPv4 connections that the process holds. Exact for a process that is stopped.
-pub fn tcp_peers(pid: u32) -> Vec<String> {
-    let held: Vec<String> = descriptors(pid)
-        .into_iter()
-        .filter_map(|(_, target)| {
-            let inode = target.strip_prefix("socket:[")?.strip_suffix(']')?;
-            Some(inode.to_owned())
-        })
-        .collect();
-    let table = fs::read_to_string("/proc/net/tcp").unwrap_or_default();
-    let remote = |line: &str| {
-        let words: Vec<&str> = line.split_whitespace().collect();
-        let inode = words.get(9)?;
-        held.iter().any(|held| held == inode).then_some(())?;
-        let (address, port) = words.get(2)?.split_once(':')?;
-        // The kernel prints the address as one number in the byte order of the machine.
-        let address = u32::from_str_radix(address, 16).ok()?.to_le_bytes();
-        let port = u16::from_str_radix(port, 16).ok()?;
-        Some(format!("{}:{port}", std::net::Ipv4Addr::from(address)))
-    };
-    table.lines().skip(1).filter_map(remote).collect()
-}
-
 /// User and system time used so far, in clock ticks of 10 ms.
 pub fn cpu_ticks(pid: u32) -> u64 {
     stat(pid).map_or(0, |stat| stat.ticks)
@@ -96,7 +78,7 @@ pub fn descriptors(pid: u32) -> Vec<(u32, String)> {
 
 /// How many descriptors of a process are not connections: what must not grow.
 pub fn lasting_descriptors(pid: u32) -> usize {
-    let connections = tcp_peers(pid).len();
+    let connections = crate::peers::tcp_peers(pid).len();
     descriptors(pid).len().saturating_sub(connections)
 }
 

@@ -12,8 +12,9 @@ use nix::unistd::{ForkResult, Gid, Group, Pid, Uid, User};
 use std::ffi::CString;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 pub use title::set_title;
 
@@ -191,6 +192,16 @@ pub fn replace_stderr(file: &impl AsFd) -> io::Result<()> {
     nix::unistd::dup2_stderr(file).map_err(from_errno)
 }
 
+/// Whether standard error goes to this very file.
+pub fn is_stderr(file: &impl AsFd) -> bool {
+    let identity = |fd: BorrowedFd<'_>| {
+        let found = nix::sys::stat::fstat(fd).ok()?;
+        Some((found.st_dev, found.st_ino))
+    };
+    let own = identity(file.as_fd());
+    own.is_some() && own == identity(io::stderr().as_fd())
+}
+
 /// Puts the file of `new` under the number of `old` (closed on exec): whoever holds `old` goes on with the new file.
 pub fn replace_descriptor(old: &impl AsFd, new: &impl AsFd) -> io::Result<()> {
     let (old, new) = (old.as_fd().as_raw_fd(), new.as_fd().as_raw_fd());
@@ -201,6 +212,38 @@ pub fn replace_descriptor(old: &impl AsFd, new: &impl AsFd) -> io::Result<()> {
     } else {
         Ok(())
     }
+}
+
+/// Takes standard input over, and leaves /dev/null in its place: who started this process may pass a channel there.
+pub fn take_standard_input() -> io::Result<OwnedFd> {
+    let passed = io::stdin().as_fd().try_clone_to_owned()?;
+    let null = File::open("/dev/null")?;
+    nix::unistd::dup2_stdin(&null).map_err(from_errno)?;
+    Ok(passed)
+}
+
+/// Takes over `count` descriptors that were passed by number, from 3 on (the convention of LISTEN_FDS); they are closed on
+/// exec from now on. A number that is not open is an error, and nothing is taken then.
+///
+/// Only the first call finds them, and it must come before this process has opened anything of its own: the numbers must
+/// still be those that were passed.
+pub fn take_passed(count: u32) -> io::Result<Vec<OwnedFd>> {
+    static TAKEN: AtomicBool = AtomicBool::new(false);
+    if count == 0 || TAKEN.swap(true, Ordering::Relaxed) {
+        return Ok(Vec::new());
+    }
+    let count = RawFd::try_from(count).map_err(io::Error::other)?;
+    let numbers = 3..count.saturating_add(3);
+    for number in numbers.clone() {
+        // SAFETY: fcntl with F_SETFD takes integers and touches no memory; a number that is not open is only an error.
+        if unsafe { libc::fcntl(number, libc::F_SETFD, libc::FD_CLOEXEC) } < 0 {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    // SAFETY: the numbers are open, who started this process has left them to it, and nobody takes them a second time.
+    Ok(numbers
+        .map(|number| unsafe { OwnedFd::from_raw_fd(number) })
+        .collect())
 }
 
 /// A descriptor to give up when no other is left (EMFILE on accept).
@@ -509,6 +552,58 @@ mod tests {
                 exit_now(i32::from(
                     !(closed && is_null(0) && is_null(1) && is_null(2)),
                 ));
+            }
+        }
+    }
+
+    #[test]
+    fn standard_input_can_be_a_channel_and_is_taken_once() {
+        let (near, far) = crate::socket::seqpacket_pair().unwrap();
+        match fork_for_test() {
+            Fork::Parent(child) => assert_eq!(wait_for_test(child), Ending::Exited(0)),
+            Fork::Child => {
+                let placed = nix::unistd::dup2_stdin(&far).is_ok();
+                let heard = take_standard_input()
+                    .and_then(|channel| crate::socket::send_fds(&channel, b"x", &[]))
+                    .and_then(|()| crate::socket::recv_fds(&near))
+                    .is_ok_and(|said| said.is_some_and(|(text, _)| text == b"x"));
+                let null = std::fs::read_link("/proc/self/fd/0")
+                    .is_ok_and(|path| path == Path::new("/dev/null"));
+                exit_now(i32::from(!(placed && heard && null)));
+            }
+        }
+    }
+
+    #[test]
+    fn passed_descriptors_are_taken_once_and_only_if_all_are_there() {
+        for (count, taken) in [(1, 1), (0, 0)] {
+            match fork_for_test() {
+                Fork::Parent(child) => assert_eq!(wait_for_test(child), Ending::Exited(0)),
+                Fork::Child => {
+                    let null = File::open("/dev/null");
+                    let placed = null.is_ok_and(|null| {
+                        let _ = close_all_except(&[null.as_raw_fd()]);
+                        let number = std::os::fd::IntoRawFd::into_raw_fd(null);
+                        // SAFETY: dup2 takes integers; 3 is nobody's after the line above unless it is `null` itself.
+                        number == 3 || unsafe { libc::dup2(number, 3) } == 3
+                    });
+                    let first = take_passed(count).map_or(99, |fds| {
+                        let number = fds.len();
+                        std::mem::forget(fds);
+                        number
+                    });
+                    let second = take_passed(1).map_or(99, |fds| fds.len());
+                    exit_now(i32::from(
+                        !(placed && first == taken && (count == 0 || second == 0)),
+                    ));
+                }
+            }
+        }
+        match fork_for_test() {
+            Fork::Parent(child) => assert_eq!(wait_for_test(child), Ending::Exited(0)),
+            Fork::Child => {
+                let _ = close_all_except(&[]);
+                exit_now(i32::from(take_passed(2).is_ok()));
             }
         }
     }

@@ -73,13 +73,7 @@ pub fn bind(address: SocketAddr, group: Group, settings: &ListenSettings) -> io:
     if group == Group::Further {
         socket.set_reuse_port(true)?;
     }
-    apply(&socket, settings)?;
-    if settings.nodelay {
-        socket.set_tcp_nodelay(true)?;
-    }
-    if let Some(bytes) = settings.notsent_lowat {
-        socket.set_tcp_notsent_lowat(bytes)?;
-    }
+    apply_tcp(&socket, settings)?;
     socket.bind(&address.into())?;
     if group == Group::First {
         socket.set_reuse_port(true)?;
@@ -110,6 +104,35 @@ pub fn listen(socket: &impl AsFd, backlog: u32) -> io::Result<()> {
 /// Applies what can change on a live listening socket (reload): buffers, keepalive, lowat.
 pub fn apply_settings(socket: &impl AsFd, settings: &ListenSettings) -> io::Result<()> {
     apply(&SockRef::from(socket), settings)
+}
+
+/// Makes a socket that somebody else has bound like those of [`bind`] or [`bind_unix`]: non-blocking, with our settings,
+/// and open to a group where that can be (TCP).
+pub fn adopt(socket: &impl AsFd, settings: &ListenSettings) -> io::Result<()> {
+    let this = SockRef::from(socket);
+    this.set_nonblocking(true)?;
+    if this.local_addr()?.is_unix() {
+        return apply(
+            &this,
+            &ListenSettings {
+                keepalive: None,
+                ..settings.clone()
+            },
+        );
+    }
+    apply_tcp(&this, settings)?;
+    this.set_reuse_port(true)
+}
+
+fn apply_tcp(socket: &Socket, settings: &ListenSettings) -> io::Result<()> {
+    apply(socket, settings)?;
+    if settings.nodelay {
+        socket.set_tcp_nodelay(true)?;
+    }
+    if let Some(bytes) = settings.notsent_lowat {
+        socket.set_tcp_notsent_lowat(bytes)?;
+    }
+    Ok(())
 }
 
 fn apply(socket: &Socket, settings: &ListenSettings) -> io::Result<()> {
@@ -418,6 +441,25 @@ pub fn is_listening(socket: &impl AsFd) -> io::Result<bool> {
     SockRef::from(socket).is_listener()
 }
 
+/// Whether connections are streams.
+pub fn is_stream(socket: &impl AsFd) -> io::Result<bool> {
+    SockRef::from(socket)
+        .r#type()
+        .map(|kind| kind == Type::STREAM)
+}
+
+/// The path a unix-domain socket is bound to; `None`: another family, or no path.
+pub fn local_path(socket: &impl AsFd) -> io::Result<Option<PathBuf>> {
+    SockRef::from(socket)
+        .local_addr()
+        .map(|address| address.as_pathname().map(Path::to_owned))
+}
+
+/// IPV6_V6ONLY.
+pub fn is_only_v6(socket: &impl AsFd) -> io::Result<bool> {
+    SockRef::from(socket).only_v6()
+}
+
 /// What `$tcpinfo_*` shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TcpInfo {
@@ -575,6 +617,40 @@ mod tests {
         assert!(!refuses_new(listener));
         let _welcome = TcpStream::connect(address).unwrap();
         assert_eq!(accepted(listener), 1);
+    }
+
+    #[test]
+    fn a_foreign_socket_is_adopted_and_may_head_a_group() {
+        let plain = TcpListener::bind(ANY).unwrap();
+        let address = plain.local_addr().unwrap();
+        let settings = ListenSettings {
+            nodelay: true,
+            ..ListenSettings::default()
+        };
+        adopt(&plain, &settings).unwrap();
+        assert!(is_stream(&plain).unwrap() && is_listening(&plain).unwrap());
+        assert_eq!(local_path(&plain).unwrap(), None);
+        assert_eq!(
+            plain.accept().unwrap_err().kind(),
+            io::ErrorKind::WouldBlock
+        );
+        let second = bind(address, Group::Further, &settings).unwrap();
+        listen(&second, 64).unwrap();
+        steer(&plain, &[1]).unwrap();
+        let _clients: Vec<_> = (0..10)
+            .map(|_| TcpStream::connect(address).unwrap())
+            .collect();
+        assert_eq!((accepted(&plain.into()), accepted(&second)), (0, 10));
+
+        let path = std::env::temp_dir().join(format!("kp-adopt-{}", std::process::id()));
+        let unix = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        adopt(&unix, &settings).unwrap();
+        assert_eq!(local_path(&unix).unwrap(), Some(path.clone()));
+        std::fs::remove_file(path).unwrap();
+
+        let both = Socket::new(Domain::IPV6, Type::STREAM, None).unwrap();
+        both.set_only_v6(false).unwrap();
+        assert!(!is_only_v6(&both).unwrap());
     }
 
     #[test]

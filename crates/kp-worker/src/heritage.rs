@@ -6,12 +6,13 @@ use kp_config::model::ListenerId;
 use kp_shm::Row;
 use kp_shm::Shm;
 use std::os::fd::OwnedFd;
+use std::rc::Rc;
 
 /// What a worker is born with.
 #[derive(Debug)]
 pub struct Heritage {
-    /// Configuration and what was compiled from it.
-    pub prepared: Prepared,
+    /// Configuration and what was compiled from it; the master may have two generations of the same.
+    pub prepared: Rc<Prepared>,
     /// The shared regions, mapped before the first fork.
     pub shm: Shm,
     /// This process's row in the scoreboard.

@@ -7,6 +7,7 @@
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 /// Symbolic links that are followed from a log's name to a stream (`/var/log/kp/access.log` → `/dev/stdout`).
@@ -26,7 +27,12 @@ pub fn open(path: &Path) -> io::Result<File> {
             .append(true)
             .open(path)
             .or_else(|_| stream.duplicate()),
-        None => File::options().create(true).append(true).open(path),
+        // A daemon has no umask; a log is written by nobody else.
+        None => File::options()
+            .create(true)
+            .append(true)
+            .mode(0o644)
+            .open(path),
     }
 }
 

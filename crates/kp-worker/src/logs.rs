@@ -94,6 +94,12 @@ impl Logs {
     pub(crate) fn reopened(&mut self, first: usize, fds: &[OwnedFd]) {
         error_log::reopened(first, fds);
         for (old, new) in self.fds.iter_mut().skip(first).zip(fds) {
+            // A daemon's standard error is its error log.
+            if kp_sys::process::is_stderr(old)
+                && let Err(error) = kp_sys::process::replace_stderr(new)
+            {
+                log::error!(target: "alert", "standard error could not follow its log file: {error}");
+            }
             if let Err(error) = kp_sys::process::replace_descriptor(old, new) {
                 log::error!(target: "alert", "a log file could not be reopened: {error}");
             }

@@ -81,7 +81,7 @@ pub(crate) struct Worker {
     /// Seeded for this worker.
     pub(crate) hasher: RandomState,
     /// Certificates, trust, sessions.
-    pub(crate) tls: Tls,
+    pub(crate) tls: &'static Tls,
     pub(crate) counters: Block,
     pub(crate) logs: Logs,
     pub(crate) jobs: Jobs,
@@ -112,13 +112,8 @@ pub(crate) struct Worker {
 impl Worker {
     /// Sets a worker up from what it inherited.
     pub(crate) fn new(heritage: Heritage) -> io::Result<Self> {
-        let crate::Prepared {
-            config,
-            program,
-            tls,
-        } = heritage.prepared;
-        let config: &'static Config = Box::leak(Box::new(config));
-        let program: &'static Program = Box::leak(Box::new(program));
+        let prepared: &'static crate::Prepared = Box::leak(Box::new(heritage.prepared));
+        let (config, program, tls) = (&prepared.config, &prepared.program, &prepared.tls);
         let poll = Poll::new()?;
         let waker = Arc::new(mio::Waker::new(
             poll.registry(),

@@ -57,7 +57,18 @@ pub(crate) enum Order {
     Reopen,
     /// Check, then use, the new configuration.
     Reload,
+    /// Check, then start the binary anew in the running one's place.
+    Upgrade,
 }
+
+/// Their names.
+const ORDERS: [(&str, Order); 5] = [
+    ("stop", Order::Stop),
+    ("quit", Order::Quit),
+    ("reopen", Order::Reopen),
+    ("reload", Order::Reload),
+    ("upgrade", Order::Upgrade),
+];
 
 /// What says where the configuration is and what stands above it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -146,13 +157,10 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Com
 }
 
 fn order_named(name: &OsStr) -> Result<Order, String> {
-    match name.as_bytes() {
-        b"stop" => Ok(Order::Stop),
-        b"quit" => Ok(Order::Quit),
-        b"reopen" => Ok(Order::Reopen),
-        b"reload" => Ok(Order::Reload),
-        _ => Err(format!("invalid option: \"-s {}\"", name.to_string_lossy())),
-    }
+    let found = ORDERS.iter().find(|(known, _)| *known == name);
+    found
+        .map(|(_, order)| *order)
+        .ok_or_else(|| format!("invalid option: \"-s {}\"", name.to_string_lossy()))
 }
 
 fn text(value: OsString) -> Result<String, String> {
@@ -251,6 +259,13 @@ mod tests {
                     order: Order::Reopen,
                 },
             ),
+            (
+                "-s upgrade",
+                Command::Signal {
+                    options: Options::default(),
+                    order: Order::Upgrade,
+                },
+            ),
             ("-tsreload", test(false, false)),
             ("-v", Command::Version),
             ("-V -t", Command::Build),
@@ -322,6 +337,59 @@ mod tests {
             ),
         ] {
             assert_eq!(parsed(line), Err(complaint.to_string()), "{line}");
+        }
+    }
+
+    /// The names in the first column of the lists between two lines of the manual page.
+    fn listed<'a>(manual: &'a str, from: &str, to: &str) -> Vec<&'a str> {
+        let (_, rest) = manual.split_once(from).unwrap();
+        let (part, _) = rest.split_once(to).unwrap();
+        let entries = part.split(".TP\n").skip(1);
+        entries
+            .filter_map(|entry| entry.lines().next())
+            .flat_map(|line| line.split([' ', '"', ',']).skip(1))
+            .filter(|word| !word.is_empty())
+            .collect()
+    }
+
+    /// kp(8), the help and this file know the same options and orders.
+    #[test]
+    fn the_manual_page_has_every_option() {
+        let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/man/kp.8");
+        let manual = std::fs::read_to_string(path).unwrap();
+        let help = crate::version::help();
+
+        let of_page: std::collections::BTreeSet<char> =
+            listed(&manual, ".SH OPTIONS\n", ".SH COMMANDS\n")
+                .into_iter()
+                .filter_map(|word| word.strip_prefix("\\-")?.chars().next())
+                .collect();
+        let known = (' '..='~').filter(|letter| {
+            let unknown = format!("invalid option: \"{letter}\"");
+            parse([format!("-{letter}").into(), "x".into()]) != Err(unknown)
+        });
+        let known: std::collections::BTreeSet<char> = known.collect();
+        assert_eq!(of_page, known);
+        for letter in known {
+            let shown = help
+                .lines()
+                .any(|line| line.starts_with("  -") && line.contains(&format!("-{letter}")));
+            assert!(shown, "-{letter} is not in the help");
+        }
+
+        let orders = listed(&manual, ".BI \\-s", ".BI \\-p");
+        assert_eq!(orders, ORDERS.map(|(name, _)| name));
+        for name in orders {
+            assert!(help.contains(name), "{name} is not in the help");
+        }
+
+        let commands = listed(&manual, ".SH COMMANDS\n", ".SH SIGNALS\n");
+        for name in ["status", "demo\\-upstream"] {
+            assert!(commands.contains(&name), "{name} is not in the manual");
+            assert!(
+                help.contains(&name.replace('\\', "")),
+                "{name} is not in the help"
+            );
         }
     }
 }

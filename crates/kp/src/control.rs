@@ -29,6 +29,8 @@ pub(crate) enum Request {
     Status,
     /// What a reload waits for, in one line.
     Progress,
+    /// Start the binary anew in this one's place; the answer comes when it serves or has failed.
+    Upgrade,
 }
 
 /// How it went, and what the terminal is to show of it.
@@ -62,9 +64,10 @@ impl Answer {
 }
 
 impl Request {
-    const WORDS: [(&'static str, Self); 4] = [
+    const WORDS: [(&'static str, Self); 5] = [
         ("reload", Self::Reload),
         ("reopen", Self::Reopen),
+        ("upgrade", Self::Upgrade),
         ("status", Self::Status),
         ("progress", Self::Progress),
     ];

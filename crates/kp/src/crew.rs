@@ -10,6 +10,7 @@ use kp_worker::{Prepared, message};
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::rc::Rc;
 
 /// A generation.
 #[derive(Debug)]
@@ -17,7 +18,7 @@ pub(crate) struct Crew {
     /// Its number, from 1.
     pub(crate) number: u32,
     /// Configuration and what was compiled from it.
-    pub(crate) prepared: Prepared,
+    pub(crate) prepared: Rc<Prepared>,
     /// Whom its workers become.
     pub(crate) identity: Option<Identity>,
     /// Open log files, in the configuration's order.
@@ -89,7 +90,7 @@ impl Crew {
     /// A generation without workers yet.
     pub(crate) fn new(
         number: u32,
-        prepared: Prepared,
+        prepared: Rc<Prepared>,
         identity: Option<Identity>,
         files: Vec<File>,
         slots: u32,
@@ -119,6 +120,18 @@ impl Crew {
     pub(crate) fn restarts(&self, slot: u32) -> u32 {
         let starts = self.starts.get(slot as usize).copied();
         starts.unwrap_or(0).saturating_sub(1)
+    }
+
+    /// Another generation of the same configuration.
+    pub(crate) fn again(&self, number: u32) -> io::Result<Self> {
+        let files = self.files.iter().map(File::try_clone);
+        Ok(Self::new(
+            number,
+            Rc::clone(&self.prepared),
+            self.identity.clone(),
+            files.collect::<io::Result<_>>()?,
+            self.slots,
+        ))
     }
 
     /// Lets its workers finish what they have.

@@ -10,9 +10,15 @@
 //!
 //! The first generation has no old one to fall back on: each of its workers serves as soon as it is ready, one that dies is
 //! started again, and if none can start the master gives up.
+//!
+//! Another master may live beside this one, on the same sockets: the one that it replaces ([`Plan::take_over`]) or the one
+//! that replaces it ([`Plan::succeed`]). While the older one lives, the first generation of the newer one is all or nothing,
+//! as a reload. The older one keeps what it needs to serve again ([`Plan::resume`]) until it ends.
 
 use kp_sys::process::Ending;
 
+/// The number of the generation that a master starts with.
+const FIRST: u32 = 1;
 /// A generation must be ready within this.
 pub(crate) const READY_MS: u64 = 10_000;
 /// Back-off of a worker that dies at once: first wait, doubled up to the longest.
@@ -20,6 +26,8 @@ const BACKOFF_FIRST_MS: u64 = 100;
 const BACKOFF_LONGEST_MS: u64 = 10_000;
 /// A worker that lived this long did not die at once: the next one is started without a wait.
 const LIVED_MS: u64 = 1_000;
+/// A new binary must serve within this: the time of its generation, and some for reading its configuration.
+const SUCCESSOR_MS: u64 = 30_000;
 /// A fast stop leaves workers this long before they are killed, so that the whole is gone within a second.
 const FAST_STOP_MS: u64 = 800;
 
@@ -105,6 +113,20 @@ pub(crate) enum Action {
         /// Until the next start.
         wait_ms: u64,
     },
+    /// Make a generation of the configuration that generation `of` had; its sockets listen.
+    Repeat {
+        /// The new one.
+        generation: u32,
+        /// The retired one.
+        of: u32,
+    },
+    /// The new binary serves: tell who asked for it.
+    Succeeded {
+        /// Its workers.
+        workers: u32,
+    },
+    /// The new binary does not get ready: end it (SIGKILL).
+    KillSuccessor,
     /// Close every listening socket: nothing new is taken.
     CloseListeners,
     /// Every worker is gone, as was asked for (or none could start).
@@ -143,12 +165,34 @@ pub(crate) enum Vacancy {
 }
 
 /// How the master was told to stop.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Stop {
-    /// TERM, INT.
-    Fast,
     /// QUIT.
     Graceful,
+    /// TERM, INT. Overrides a graceful one.
+    Fast,
+}
+
+/// The master that replaces this one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum Successor {
+    #[default]
+    None,
+    /// `then_quit`: this master leaves when the new one serves.
+    Starting {
+        deadline_ms: u64,
+        then_quit: bool,
+    },
+    Serving,
+    /// It was told to stop, or is being killed.
+    Leaving,
+}
+
+/// A generation that WINCH has sent home, and how many workers it had.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Retired {
+    number: u32,
+    workers: u32,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -239,15 +283,19 @@ impl Generation {
 
 /// The state of all generations.
 #[derive(Debug, Default)]
+#[cfg_attr(test, derive(Clone))]
 pub(crate) struct Plan {
     generations: Vec<Generation>,
     last_number: u32,
     stopping: Option<Stop>,
-    /// Some generation has served.
-    has_served: bool,
-    /// None ever has, and none will.
+    /// The start has failed.
     gave_up: bool,
     exited: bool,
+    successor: Successor,
+    /// The master that this one replaces lives.
+    predecessor: bool,
+    /// What serves again when this master takes back its place.
+    retired: Option<Retired>,
     kill_at_ms: Option<u64>,
     actions: Vec<Action>,
 }
@@ -331,14 +379,28 @@ impl Plan {
             });
             ready.into_iter().chain(due)
         });
-        generations.chain(self.kill_at_ms).min()
+        let successor = match self.successor {
+            Successor::Starting { deadline_ms, .. } => Some(deadline_ms),
+            _ => None,
+        };
+        generations.chain(self.kill_at_ms).chain(successor).min()
     }
 
     /// Starts a generation of `workers`.
     pub(crate) fn begin(&mut self, workers: u32, now_ms: u64) {
+        let alone = self.serving().is_none() && !self.predecessor;
+        self.add(workers, alone, now_ms);
+    }
+
+    /// Starts the first generation of a master that another one has started in its place and that still serves.
+    pub(crate) fn take_over(&mut self, workers: u32, now_ms: u64) {
+        self.predecessor = true;
+        self.begin(workers, now_ms);
+    }
+
+    fn add(&mut self, workers: u32, alone: bool, now_ms: u64) {
         self.last_number = self.next_number();
         let number = self.last_number;
-        let alone = self.serving().is_none();
         let slot = Slot {
             seat: Seat::Starting,
             born_ms: now_ms,
@@ -453,9 +515,9 @@ impl Plan {
         let Some(generation) = numbered(&mut self.generations, number) else {
             return;
         };
-        let Phase::Starting { alone, .. } = generation.phase else {
+        if !generation.is_starting() {
             return;
-        };
+        }
         generation.phase = Phase::Draining;
         generation.close_vacant();
         self.actions.push(Action::Kill { generation: number });
@@ -463,8 +525,8 @@ impl Plan {
             generation: number,
             reason,
         });
-        if alone && !self.has_served && self.stopping.is_none() {
-            // Nothing served before: there is nothing to stay with.
+        if number == FIRST && self.stopping.is_none() {
+            // This was the start, not a reload: there is nothing to stay with.
             self.stopping = Some(Stop::Fast);
             self.gave_up = true;
         }
@@ -516,6 +578,11 @@ impl Plan {
                 }
             }
         }
+        if matches!(self.successor, Successor::Starting { deadline_ms, .. } if deadline_ms <= now_ms)
+        {
+            self.successor = Successor::Leaving;
+            self.actions.push(Action::KillSuccessor);
+        }
         if self.kill_at_ms.is_some_and(|at| at <= now_ms) {
             self.kill_at_ms = None;
             self.actions
@@ -534,6 +601,7 @@ impl Plan {
             self.actions.push(Action::CloseListeners);
         }
         self.stopping = Some(how);
+        let successor = self.has_company();
         if how == Stop::Fast {
             self.kill_at_ms = Some(now_ms + FAST_STOP_MS);
         }
@@ -557,15 +625,29 @@ impl Plan {
                 Stop::Graceful if already => {}
                 Stop::Graceful => self.actions.push(Action::Drain {
                     generation: generation.number,
-                    successor: false,
+                    successor,
                 }),
             }
         }
         self.sweep();
     }
 
-    /// WINCH: the workers finish what they have, the master stays, with its sockets, for a later HUP.
+    /// WINCH: the workers finish what they have, the master stays, with its sockets and the configuration, for a later HUP.
     pub(crate) fn retire(&mut self) {
+        let successor = self.has_company();
+        let serving = self
+            .generations
+            .iter()
+            .filter(|generation| generation.phase != Phase::Draining)
+            .min_by_key(|generation| generation.phase != Phase::Serving);
+        if let Some(generation) = serving
+            && (self.retired.is_none() || generation.phase == Phase::Serving)
+        {
+            self.retired = Some(Retired {
+                number: generation.number,
+                workers: generation.slots.len() as u32,
+            });
+        }
         for generation in self
             .generations
             .iter_mut()
@@ -580,10 +662,126 @@ impl Plan {
             generation.close_vacant();
             self.actions.push(Action::Drain {
                 generation: generation.number,
-                successor: false,
+                successor,
             });
         }
         self.sweep();
+    }
+
+    /// Serves again, after WINCH, by the configuration of before; nothing if this master serves or is about to.
+    pub(crate) fn resume(&mut self, now_ms: u64) {
+        let Some(retired) = self.retired else {
+            return;
+        };
+        if self.stopping.is_some() || self.is_starting() {
+            return;
+        }
+        self.actions.push(Action::Repeat {
+            generation: self.next_number(),
+            of: retired.number,
+        });
+        self.add(retired.workers, true, now_ms);
+    }
+
+    /// Whether a new binary may be started in this one's place, or why not.
+    pub(crate) fn may_succeed(&self) -> Result<(), &'static str> {
+        if self.stopping.is_some() {
+            Err("this master is shutting down")
+        } else if self.successor != Successor::None {
+            Err("a new binary was started already and lives")
+        } else if self.predecessor {
+            Err("the old master still lives")
+        } else {
+            Ok(())
+        }
+    }
+
+    /// A new binary was started. `then_quit`: this master leaves when it serves.
+    pub(crate) fn succeed(&mut self, then_quit: bool, now_ms: u64) {
+        self.successor = Successor::Starting {
+            deadline_ms: now_ms + SUCCESSOR_MS,
+            then_quit,
+        };
+    }
+
+    /// The master that replaces this one lives, whatever it does.
+    pub(crate) fn has_successor(&self) -> bool {
+        self.successor != Successor::None
+    }
+
+    /// The new binary says that it serves.
+    pub(crate) fn successor_serves(&mut self, workers: u32, now_ms: u64) {
+        let Successor::Starting { then_quit, .. } = self.successor else {
+            return;
+        };
+        self.successor = Successor::Serving;
+        self.actions.push(Action::Succeeded { workers });
+        if then_quit {
+            self.stop(Stop::Graceful, now_ms);
+        }
+    }
+
+    /// The new binary says that it was told to stop: from now on it takes nothing new.
+    pub(crate) fn successor_leaves(&mut self, now_ms: u64) {
+        if self.successor == Successor::Serving {
+            self.successor = Successor::Leaving;
+            self.resume(now_ms);
+        }
+    }
+
+    /// The new binary has ended: this master has its place back.
+    pub(crate) fn successor_ended(&mut self, now_ms: u64) {
+        self.successor = Successor::None;
+        self.resume(now_ms);
+        self.steer_again();
+    }
+
+    /// The master that this one replaces has ended. A generation that is still starting has nobody to fall back on now.
+    pub(crate) fn predecessor_ended(&mut self) {
+        self.predecessor = false;
+        self.steer_again();
+        if self.serving().is_some() {
+            return;
+        }
+        let mut released = None;
+        for generation in &mut self.generations {
+            let Phase::Starting {
+                alone, listening, ..
+            } = &mut generation.phase
+            else {
+                continue;
+            };
+            if *alone {
+                continue;
+            }
+            (*alone, *listening) = (true, true);
+            let number = generation.number;
+            released = Some(number);
+            self.actions.push(Action::Listen { generation: number });
+            let ready = (0..).zip(&generation.slots);
+            let ready = ready.filter(|(_, place)| place.seat == Seat::Ready);
+            self.actions.extend(ready.map(|(slot, _)| Action::Commit {
+                generation: number,
+                slot,
+            }));
+        }
+        if let Some(number) = released {
+            self.settle(number);
+        }
+    }
+
+    /// What the other master's steering has left behind is put right.
+    fn steer_again(&mut self) {
+        let serving = self
+            .generations
+            .iter()
+            .find(|generation| generation.phase == Phase::Serving);
+        self.actions.extend(serving.map(Generation::steer));
+    }
+
+    /// Another master serves on the same sockets, so that a client that is told to go finds somebody.
+    fn has_company(&self) -> bool {
+        self.predecessor || self.successor == Successor::Serving
     }
 
     /// The generation's sockets listen.
@@ -642,7 +840,7 @@ impl Plan {
 
     /// Every worker is ready and every socket listens: the generation takes over.
     fn promote(&mut self, number: u32, alone: bool) {
-        self.has_served = true;
+        self.retired = None;
         for generation in &mut self.generations {
             if generation.number == number {
                 generation.phase = Phase::Serving;
@@ -681,8 +879,14 @@ impl Plan {
     /// Forgets what is over, and ends with the last one.
     fn sweep(&mut self) {
         let actions = &mut self.actions;
+        let kept = match self.stopping {
+            None => self.retired.map(|retired| retired.number),
+            Some(_) => None,
+        };
         self.generations.retain(|generation| {
-            let over = generation.phase == Phase::Draining && generation.is_gone();
+            let over = generation.phase == Phase::Draining
+                && generation.is_gone()
+                && Some(generation.number) != kept;
             if over {
                 actions.push(Action::Forget {
                     generation: generation.number,

@@ -10,6 +10,13 @@
 //! A group of sockets never shrinks while its address stays: with fewer workers than sockets, slot 0 polls the rest, and new
 //! connections are steered to the slots' own. So the index by which the kernel steers is always the position here, and no
 //! queued connection is lost when `worker_processes` gets smaller.
+//!
+//! Sockets may also come from outside: from the master that this one replaces, which may hold them as well (`succession`),
+//! or from a service manager, which does (`activation`). Those are the first of their group. They are never made to ignore
+//! newcomers, since that would be felt by everybody who holds them.
+
+mod activation;
+mod succession;
 
 use crate::report;
 use kp_config::Diagnostic;
@@ -35,6 +42,12 @@ const REFUSING_MS: u64 = 1_000;
 #[derive(Debug, Default)]
 pub(crate) struct Listeners {
     held: Vec<Held>,
+    /// Unix paths that this master no longer serves and another one may: unlinked when that one is gone.
+    left: Vec<Held>,
+    /// Another master lives that this one was started by, or has started.
+    company: bool,
+    /// Addresses the other master has and this one has given up since it was last asked.
+    given_up: Vec<ListenAddress>,
 }
 
 /// The sockets of one address.
@@ -50,6 +63,14 @@ struct Held {
     steered: bool,
     /// The address was taken away: newcomers are ignored, and then it is closed.
     refusing_until_ms: Option<u64>,
+    /// How many of them, the first ones, the other master has, too; while it lives.
+    shared: usize,
+    /// How many of them, the first ones, a service manager keeps.
+    kept: usize,
+    /// They were passed by a service manager, and no configuration has wanted them yet.
+    fresh: bool,
+    /// They cannot be a group: every slot polls all of them.
+    single: bool,
 }
 
 impl Listeners {
@@ -59,7 +80,13 @@ impl Listeners {
         wanted: &[Listener],
         workers: u32,
     ) -> Result<(), Vec<Diagnostic>> {
-        let mut complaints = Vec::new();
+        let mut complaints: Vec<_> = wanted
+            .iter()
+            .filter_map(|listener| self.mismatch(listener))
+            .collect();
+        if !complaints.is_empty() {
+            return Err(complaints);
+        }
         for listener in wanted {
             if let Err(error) = self.stage_one(listener, workers as usize) {
                 complaints.push(refusal(listener, &error, "bind()"));
@@ -105,24 +132,40 @@ impl Listeners {
         if !complaints.is_empty() {
             return Err(complaints);
         }
-        self.held.retain_mut(|held| {
-            if wanted
-                .iter()
-                .any(|listener| listener.address == held.address)
-            {
-                held.welcome();
-                return true;
-            }
-            if held.refusing_until_ms.is_some() {
-                return true;
-            }
-            held.unlink();
+        let (stay, go) = std::mem::take(&mut self.held)
+            .into_iter()
+            .partition(|held| wanted.iter().any(|one| one.address == held.address));
+        self.held = stay;
+        for held in &mut self.held {
+            held.welcome();
+        }
+        for mut held in go {
             // Who comes from now on is to reach the wildcard address, not to be ignored.
             let covered = wanted.iter().any(|wider| covers(wider, &held.address));
-            held.refusing_until_ms = Some(now_ms + REFUSING_MS);
-            !covered && held.refuse()
-        });
+            if held.refusing_until_ms.is_some() {
+                self.held.push(held);
+            } else if self.is_shared(&held) {
+                self.given_up.push(held.address.clone());
+                self.leave_to_other(held);
+            } else {
+                held.unlink();
+                held.refusing_until_ms = Some(now_ms + REFUSING_MS);
+                if !covered && held.refuse(held.kept) {
+                    self.held.push(held);
+                }
+            }
+        }
         Ok(())
+    }
+
+    fn is_shared(&self, held: &Held) -> bool {
+        self.company && held.shared > 0
+    }
+
+    /// Closes what the other master has, too; its path stays as long as that one lives.
+    fn leave_to_other(&mut self, mut held: Held) {
+        held.sockets.clear();
+        self.left.push(held);
     }
 
     /// When [`Listeners::sweep`] has something to do.
@@ -152,8 +195,8 @@ impl Listeners {
                 .iter()
                 .find(|held| held.address == listener.address);
             let sockets = held.map_or(&[][..], |held| &held.sockets);
-            let unix = matches!(listener.address, ListenAddress::Unix(_));
-            let mine = move |index: u32| unix || index == slot || (slot == 0 && index >= slots);
+            let all = held.is_some_and(Held::is_one_for_all);
+            let mine = move |index: u32| all || index == slot || (slot == 0 && index >= slots);
             sockets
                 .iter()
                 .zip(0..)
@@ -172,7 +215,7 @@ impl Listeners {
         for held in self
             .held
             .iter_mut()
-            .filter(|held| matches!(held.address, ListenAddress::Inet(_)))
+            .filter(|held| !held.is_one_for_all())
             .filter(|held| held.refusing_until_ms.is_none())
         {
             let whole = all && held.sockets.len() == slots as usize;
@@ -198,11 +241,16 @@ impl Listeners {
             .collect()
     }
 
-    /// Closes everything: nothing new is taken.
+    /// Closes everything: nothing new is taken. What somebody else has, too, gets all newcomers.
     pub(crate) fn close(&mut self) {
-        for mut held in self.held.drain(..) {
-            held.unlink();
-            held.refuse();
+        for mut held in std::mem::take(&mut self.held) {
+            if self.is_shared(&held) {
+                held.refuse(held.shared.max(held.kept));
+                self.leave_to_other(held);
+            } else {
+                held.unlink();
+                held.refuse(held.kept);
+            }
         }
     }
 
@@ -223,14 +271,22 @@ impl Listeners {
                 self.held.len() - 1
             }
         };
-        let (Some(held), ListenAddress::Inet(address)) =
-            (self.held.get_mut(index), &listener.address)
-        else {
+        let Some(held) = self.held.get_mut(index) else {
             return Ok(());
         };
-        while held.sockets.len() < workers {
-            held.sockets
-                .push(socket::bind(*address, Group::Further, &settings)?);
+        let was_fresh = std::mem::take(&mut held.fresh);
+        if was_fresh {
+            held.adopt(&settings)?;
+        }
+        let ListenAddress::Inet(address) = &listener.address else {
+            return Ok(());
+        };
+        while held.sockets.len() < workers && !held.single {
+            match socket::bind(*address, Group::Further, &settings) {
+                Ok(further) => held.sockets.push(further),
+                Err(_) if was_fresh => held.single = true,
+                Err(error) => return Err(error),
+            }
         }
         Ok(())
     }
@@ -246,33 +302,38 @@ impl Listeners {
             }
             bound => bound,
         };
-        let address = ListenAddress::Inet(address);
-        Ok(Held {
-            address,
-            sockets: vec![bound?],
-            listening: 0,
-            inode: None,
-            steered: false,
-            refusing_until_ms: None,
-        })
+        Ok(Held::new(ListenAddress::Inet(address), vec![bound?]))
     }
 }
 
 impl Held {
-    fn unix(path: &Path, settings: &ListenSettings) -> io::Result<Self> {
-        remove_stale(path)?;
-        let sockets = vec![socket::bind_unix(path, settings)?];
-        let inode = fs::symlink_metadata(path)
-            .map(|found| (found.dev(), found.ino()))
-            .ok();
-        let address = ListenAddress::Unix(path.to_owned());
-        Ok(Self {
+    fn new(address: ListenAddress, sockets: Vec<OwnedFd>) -> Self {
+        Self {
             address,
             sockets,
             listening: 0,
-            inode,
+            inode: None,
             steered: false,
             refusing_until_ms: None,
+            shared: 0,
+            kept: 0,
+            fresh: false,
+            single: false,
+        }
+    }
+
+    /// Every slot polls every socket, and there is nothing to steer.
+    fn is_one_for_all(&self) -> bool {
+        self.single || matches!(self.address, ListenAddress::Unix(_))
+    }
+
+    fn unix(path: &Path, settings: &ListenSettings) -> io::Result<Self> {
+        remove_stale(path)?;
+        let sockets = vec![socket::bind_unix(path, settings)?];
+        let address = ListenAddress::Unix(path.to_owned());
+        Ok(Self {
+            inode: inode_of(path),
+            ..Self::new(address, sockets)
         })
     }
 
@@ -290,17 +351,24 @@ impl Held {
         Ok(())
     }
 
-    /// Ignores newcomers from now on; false where there is nobody to ignore. What waits in the queues is served by the
-    /// workers that still poll them.
-    fn refuse(&mut self) -> bool {
-        if !matches!(self.address, ListenAddress::Inet(_)) {
+    /// Ignores newcomers from now on, or sends them to the first `home` sockets, which somebody else has, too. False where
+    /// there is nobody to ignore. What waits in the queues is served by the workers that still poll them.
+    fn refuse(&mut self, home: usize) -> bool {
+        let own = self.sockets.get(home..).unwrap_or_default();
+        if own.is_empty() || self.is_one_for_all() {
             return false;
         }
-        let refused = self.sockets.iter().try_for_each(socket::refuse_new);
+        let targets: Vec<u16> = (0..u16::try_from(home).unwrap_or(0)).collect();
+        let steered = match self.sockets.first() {
+            Some(first) if home > 0 => socket::steer(first, &targets),
+            _ => Ok(()),
+        };
+        let refused = steered.and_then(|()| own.iter().try_for_each(socket::refuse_new));
         if let Err(error) = &refused {
             log::warn!(
-                "setsockopt(SO_ATTACH_FILTER) failed ({})",
-                report::numbered(error)
+                "setsockopt() failed ({}): connections to {} may be reset",
+                report::numbered(error),
+                Shown(&self.address)
             );
         }
         refused.is_ok()
@@ -319,15 +387,15 @@ impl Held {
         let ListenAddress::Unix(path) = &self.address else {
             return;
         };
-        if self.inode.is_some()
-            && self.inode
-                == fs::symlink_metadata(path)
-                    .map(|found| (found.dev(), found.ino()))
-                    .ok()
-        {
+        if self.inode.is_some() && self.inode == inode_of(path) {
             let _ = fs::remove_file(path);
         }
     }
+}
+
+fn inode_of(path: &Path) -> Option<(u64, u64)> {
+    let found = fs::symlink_metadata(path).ok()?;
+    Some((found.dev(), found.ino()))
 }
 
 /// Sockets that were added since do not refuse.
@@ -458,7 +526,7 @@ fn how_to_be_allowed(port: u16, first_free: u16) -> String {
 }
 
 /// nginx's text for an address.
-struct Shown<'a>(&'a ListenAddress);
+pub(crate) struct Shown<'a>(pub(crate) &'a ListenAddress);
 
 impl fmt::Display for Shown<'_> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -470,267 +538,4 @@ impl fmt::Display for Shown<'_> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use kp_config::Span;
-    use kp_config::model::ServerId;
-    use std::net::{Ipv4Addr, TcpListener, TcpStream};
-    use std::os::fd::AsRawFd;
-    use std::os::unix::net::{UnixListener, UnixStream};
-    use std::time::Duration;
-
-    fn listener(address: ListenAddress) -> Listener {
-        Listener {
-            address,
-            options: ListenOptions::default(),
-            tls: false,
-            servers: Vec::new(),
-            default_server: ServerId(0),
-            span: Span {
-                line: 7,
-                ..Span::default()
-            },
-        }
-    }
-
-    fn inet(address: SocketAddr) -> Listener {
-        listener(ListenAddress::Inet(address))
-    }
-
-    /// An address that nobody else has: held by the group itself, which is bound to port 0 first.
-    fn free_address() -> SocketAddr {
-        let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        taken.local_addr().unwrap()
-    }
-
-    fn numbers(
-        listeners: &Listeners,
-        wanted: &[Listener],
-        slot: u32,
-        slots: u32,
-    ) -> Vec<(u32, i32)> {
-        listeners
-            .of_slot(wanted, slot, slots)
-            .map(|(id, fd)| (id.0, fd.as_raw_fd()))
-            .collect()
-    }
-
-    #[test]
-    fn one_socket_for_each_slot_adopted_by_address_over_a_reload() {
-        let (first, second) = (free_address(), free_address());
-        let wanted = [inet(first), inet(second)];
-        let mut listeners = Listeners::default();
-        listeners.stage(&wanted, 2).unwrap();
-        assert!(
-            TcpStream::connect(first).is_err(),
-            "bound sockets must not listen"
-        );
-        listeners.commit(&wanted, 0).unwrap();
-        let (zero, one) = (
-            numbers(&listeners, &wanted, 0, 2),
-            numbers(&listeners, &wanted, 1, 2),
-        );
-        assert_eq!((zero.len(), one.len()), (2, 2));
-        let swapped = [inet(second), inet(first)];
-        listeners.stage(&swapped, 2).unwrap();
-        listeners.commit(&swapped, 0).unwrap();
-        assert_eq!(
-            numbers(&listeners, &swapped, 0, 2),
-            [(0, zero[1].1), (1, zero[0].1)]
-        );
-        assert_eq!(
-            numbers(&listeners, &swapped, 1, 2),
-            [(0, one[1].1), (1, one[0].1)]
-        );
-    }
-
-    #[test]
-    fn with_fewer_workers_the_first_polls_what_is_left_over() {
-        let wanted = [inet(free_address())];
-        let mut listeners = Listeners::default();
-        listeners.stage(&wanted, 3).unwrap();
-        listeners.commit(&wanted, 0).unwrap();
-        let all: Vec<i32> = (0..3)
-            .map(|slot| numbers(&listeners, &wanted, slot, 3)[0].1)
-            .collect();
-        listeners.stage(&wanted, 1).unwrap();
-        listeners.commit(&wanted, 0).unwrap();
-        listeners.steer(&[0], 1).unwrap();
-        let polled: Vec<i32> = numbers(&listeners, &wanted, 0, 1)
-            .into_iter()
-            .map(|(_, fd)| fd)
-            .collect();
-        assert_eq!(polled, all);
-        listeners.stage(&wanted, 4).unwrap();
-        listeners.commit(&wanted, 0).unwrap();
-        assert_eq!(numbers(&listeners, &wanted, 2, 4), [(0, all[2])]);
-        assert!(!all.contains(&numbers(&listeners, &wanted, 3, 4)[0].1));
-    }
-
-    #[test]
-    fn addresses_that_are_gone_refuse_and_new_ones_answer() {
-        let (old, new) = (free_address(), free_address());
-        let mut listeners = Listeners::default();
-        listeners.stage(&[inet(old)], 1).unwrap();
-        listeners.commit(&[inet(old)], 0).unwrap();
-        listeners.stage(&[inet(new)], 1).unwrap();
-        assert!(TcpStream::connect(old).is_ok());
-        let before = numbers(&listeners, &[inet(old)], 0, 1);
-        listeners.commit(&[inet(new)], 5).unwrap();
-        let patience = Duration::from_millis(50);
-        let ignored = TcpStream::connect_timeout(&old, patience).unwrap_err();
-        assert_eq!(ignored.kind(), io::ErrorKind::TimedOut);
-        assert!(TcpStream::connect(new).is_ok());
-        // Back again in time: the same sockets as before.
-        listeners.sweep(4 + REFUSING_MS);
-        listeners.stage(&[inet(old), inet(new)], 1).unwrap();
-        listeners.commit(&[inet(old), inet(new)], 6).unwrap();
-        assert_eq!(numbers(&listeners, &[inet(old)], 0, 1), before);
-        assert!(TcpStream::connect(old).is_ok());
-        assert_eq!(listeners.due_ms(), None);
-        listeners.commit(&[inet(new)], 7).unwrap();
-        assert_eq!(listeners.due_ms(), Some(7 + REFUSING_MS));
-        listeners.sweep(7 + REFUSING_MS);
-        let refused = TcpStream::connect(old).unwrap_err();
-        assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);
-    }
-
-    #[test]
-    fn an_address_that_a_wildcard_takes_over_ignores_nobody() {
-        let narrow = free_address();
-        let wide = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), narrow.port());
-        let mut listeners = Listeners::default();
-        listeners.stage(&[inet(narrow)], 2).unwrap();
-        listeners.commit(&[inet(narrow)], 0).unwrap();
-        listeners.stage(&[inet(wide)], 2).unwrap();
-        listeners.commit(&[inet(wide)], 0).unwrap();
-        assert!(TcpStream::connect(narrow).is_ok());
-        assert_eq!((listeners.held.len(), listeners.due_ms()), (1, None));
-    }
-
-    #[test]
-    fn a_low_port_is_told_with_every_way_out() {
-        let advice = how_to_be_allowed(80, 1024);
-        for part in [
-            "port 80 is below 1024",
-            "from 1024 up",
-            "as root",
-            "setcap cap_net_bind_service=+ep /",
-        ] {
-            assert!(advice.contains(part), "{part} in {advice}");
-        }
-        assert!(how_to_be_allowed(8080, 1024).contains("security module"));
-    }
-
-    #[test]
-    fn an_address_in_use_is_told_at_its_listen_and_leaves_no_trace() {
-        let foreign = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        let (kept, fresh) = (inet(free_address()), inet(free_address()));
-        let mut listeners = Listeners::default();
-        listeners.stage(std::slice::from_ref(&kept), 1).unwrap();
-        listeners.commit(std::slice::from_ref(&kept), 0).unwrap();
-        let address = foreign.local_addr().unwrap();
-        let complaints = listeners
-            .stage(&[kept.clone(), fresh, inet(address)], 2)
-            .unwrap_err();
-        assert_eq!(complaints.len(), 1);
-        assert_eq!(
-            complaints[0].message,
-            format!("bind() to {address} failed (98: Address already in use)")
-        );
-        assert_eq!(complaints[0].span.map(|span| span.line), Some(7));
-        assert!(complaints[0].hint.is_some());
-        assert_eq!(listeners.held.len(), 1);
-        assert_eq!(numbers(&listeners, &[kept], 1, 2), []);
-    }
-
-    #[test]
-    fn a_wildcard_and_an_address_of_the_same_port_are_both_ours() {
-        let narrow = free_address();
-        let wide = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), narrow.port());
-        let mut listeners = Listeners::default();
-        listeners.stage(&[inet(wide), inet(narrow)], 2).unwrap();
-        listeners.commit(&[inet(wide), inet(narrow)], 0).unwrap();
-        assert_eq!(listeners.held.len(), 2);
-        assert!(
-            probe(&[inet(narrow), inet(wide)]).is_empty(),
-            "-t does not mind a running kp"
-        );
-    }
-
-    #[test]
-    fn a_trial_tells_what_can_never_be_bound() {
-        let elsewhere = SocketAddr::from(([192, 0, 2, 1], free_address().port()));
-        let nowhere = listener(ListenAddress::Unix("/no/such/folder/kp.sock".into()));
-        let complaints = probe(&[inet(elsewhere), nowhere, inet(free_address())]);
-        let said: Vec<_> = complaints.iter().map(|one| one.message.as_str()).collect();
-        assert_eq!(said.len(), 2, "{said:?}");
-        assert!(
-            said[0].contains("192.0.2.1") && said[0].contains("(99: "),
-            "{said:?}"
-        );
-        assert!(
-            said[1].contains("(2: No such file or directory)"),
-            "{said:?}"
-        );
-    }
-
-    #[test]
-    fn unix_paths_are_replaced_when_stale_and_unlinked_only_when_ours() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("kp.sock");
-        drop(UnixListener::bind(&path).unwrap());
-        let wanted = [listener(ListenAddress::Unix(path.clone()))];
-        assert!(probe(&wanted).is_empty());
-        let mut listeners = Listeners::default();
-        listeners.stage(&wanted, 2).unwrap();
-        listeners.commit(&wanted, 0).unwrap();
-        assert_eq!(
-            numbers(&listeners, &wanted, 0, 2),
-            numbers(&listeners, &wanted, 1, 2)
-        );
-        assert!(UnixStream::connect(&path).is_ok());
-        let mut second = Listeners::default();
-        let complaint = second.stage(&wanted, 1).unwrap_err().remove(0);
-        assert_eq!(
-            complaint.message,
-            format!(
-                "bind() to unix:{} failed (98: Address already in use)",
-                path.display()
-            )
-        );
-        listeners.close();
-        assert!(!path.exists());
-
-        listeners.stage(&wanted, 1).unwrap();
-        listeners.commit(&wanted, 0).unwrap();
-        fs::remove_file(&path).unwrap();
-        let successor = UnixListener::bind(&path).unwrap();
-        listeners.close();
-        assert!(path.exists());
-        drop(successor);
-    }
-
-    #[test]
-    fn a_staged_unix_path_goes_when_the_reload_fails() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("kp.sock");
-        let mut listeners = Listeners::default();
-        listeners
-            .stage(&[listener(ListenAddress::Unix(path.clone()))], 1)
-            .unwrap();
-        assert!(path.exists());
-        listeners.unstage();
-        assert!(!path.exists() && listeners.held.is_empty());
-    }
-
-    #[test]
-    fn a_file_that_is_no_socket_is_never_replaced() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("data");
-        fs::write(&path, "precious").unwrap();
-        let wanted = [listener(ListenAddress::Unix(path.clone()))];
-        assert!(Listeners::default().stage(&wanted, 1).is_err());
-        assert_eq!(fs::read_to_string(&path).unwrap(), "precious");
-    }
-}
+mod tests;

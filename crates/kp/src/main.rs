@@ -6,6 +6,7 @@ mod control;
 mod crew;
 mod demo_upstream;
 mod generation;
+mod inherit;
 mod listeners;
 mod logs;
 mod master;
@@ -16,10 +17,12 @@ mod report;
 mod settings;
 mod spawn;
 mod start;
+mod upgrade;
 mod version;
 
 use cli::Command;
 use std::process::ExitCode;
+use upgrade::Program;
 
 fn main() -> ExitCode {
     // First of all: whatever is opened from here on must not become stdin, stdout or stderr.
@@ -40,11 +43,8 @@ fn main() -> ExitCode {
     }
     match command {
         Command::Run(options) => {
-            let words: Vec<_> = arguments
-                .iter()
-                .map(|word| word.to_string_lossy())
-                .collect();
-            start::serve(&options, &words.join(" "))
+            let program = Program::called(arguments);
+            start::serve(&options, program)
         }
         Command::Test {
             options,

@@ -1,8 +1,9 @@
 //! The master's loop: signals, messages and deaths go into the [`Plan`], its actions are carried out.
 //!
 //! One thread, one `poll(2)`. Here are the loop, its start and its end; `hear` takes in what comes, `reload` tries a new
-//! configuration and `queue` keeps who waits for that, `ask` answers questions, of which `status` is the largest,
-//! `carry_out` does what the plan wants, `reopen` hands out new log files, `books` watches the shared tables.
+//! configuration and `queue` keeps who waits for that, `succession` deals with the masters before and after this one, `ask`
+//! answers questions, of which `status` is the largest, `carry_out` does what the plan wants, `reopen` hands out new log
+//! files, `books` watches the shared tables.
 
 mod ask;
 mod books;
@@ -12,16 +13,19 @@ mod queue;
 mod reload;
 mod reopen;
 mod status;
+mod succession;
 
 use crate::control::ControlSocket;
 use crate::crew::{Crew, Worker};
 use crate::generation::Plan;
+use crate::inherit::Predecessor;
 use crate::listeners::Listeners;
 use crate::notify::Notifier;
 use crate::pidfile::PidFile;
 use crate::report;
 use crate::settings::Place;
 use crate::spawn::House;
+use crate::upgrade::Program;
 use books::Books;
 use kp_sys::clock;
 use kp_sys::poll::{self, Interest};
@@ -33,6 +37,7 @@ use reopen::Reopenings;
 use std::os::fd::AsFd;
 use std::process::ExitCode;
 use std::time::Duration;
+use succession::{Successor, Wanted};
 
 /// What the master listens for.
 pub(crate) const SIGNALS: [i32; 8] = [
@@ -58,6 +63,10 @@ pub(crate) struct Opened {
     pub(crate) first: Crew,
     /// It has left its terminal.
     pub(crate) daemon: bool,
+    /// What an upgrade starts.
+    pub(crate) program: Program,
+    /// The master that has started this one in its place.
+    pub(crate) predecessor: Option<Predecessor>,
 }
 
 /// The running master.
@@ -77,13 +86,21 @@ pub(crate) struct Master {
     reopenings: Reopenings,
     books: Books,
     notifier: Notifier,
+    program: Program,
+    predecessor: Option<Predecessor>,
+    successor: Option<Successor>,
+    upgrade: Option<Wanted>,
 }
 
 impl Master {
     /// Takes over what the start has opened.
     pub(crate) fn new(opened: Opened) -> Self {
         let mut plan = Plan::default();
-        plan.begin(opened.first.slots, clock::monotonic_ms());
+        let (slots, now) = (opened.first.slots, clock::monotonic_ms());
+        match opened.predecessor {
+            Some(_) => plan.take_over(slots, now),
+            None => plan.begin(slots, now),
+        }
         Self {
             place: opened.place,
             house: opened.house,
@@ -99,6 +116,10 @@ impl Master {
             reopenings: Reopenings::default(),
             books: Books::default(),
             notifier: Notifier::new(),
+            program: opened.program,
+            predecessor: opened.predecessor,
+            successor: None,
+            upgrade: None,
         }
     }
 
@@ -117,9 +138,16 @@ impl Master {
                 self.reload();
                 continue;
             }
+            if !self.plan.is_starting()
+                && let Some(wanted) = self.upgrade.take()
+            {
+                self.succeed(wanted);
+                continue;
+            }
             self.wait();
             self.hear_workers();
             self.collect_dead();
+            self.hear_masters();
             self.hear_signals();
             self.hear_askers();
             let now = clock::monotonic_ms();
@@ -152,8 +180,14 @@ impl Master {
             .iter()
             .flat_map(|crew| &crew.workers)
             .filter_map(|worker| worker.channel.as_ref());
+        let masters = self
+            .predecessor
+            .iter()
+            .map(|old| &old.channel)
+            .chain(self.successor.iter().filter_map(Successor::channel));
         let sources = signals
             .chain(channels.map(AsFd::as_fd))
+            .chain(masters.map(AsFd::as_fd))
             .map(|fd| (fd, Interest::Read))
             .chain(self.control.sources());
         if let Err(error) = poll::wait(sources, timeout) {
@@ -166,6 +200,9 @@ impl Master {
         self.refuse_reloads();
         self.control.close();
         self.pid_file.remove();
+        // The other master hears the end of the channel, and must not find the pid file then.
+        self.successor = None;
+        self.predecessor = None;
         log::info!(target: "notice", "exit");
         if asked {
             ExitCode::SUCCESS

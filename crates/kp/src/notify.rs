@@ -77,6 +77,17 @@ impl Notifier {
         }
     }
 
+    /// A stop begins, and the master that replaces this one serves already: the service goes on.
+    pub(crate) fn handing_over(&mut self, pid: u32) {
+        if self.phase != Phase::Stopping {
+            self.phase = Phase::Stopping;
+            tell(&[
+                NotifyState::MainPid(pid),
+                NotifyState::Status("Serving: another binary has taken over"),
+            ]);
+        }
+    }
+
     fn ready(&mut self, status: &str) {
         if self.phase == Phase::Stopping {
             return;

@@ -1,8 +1,8 @@
 //! `-s` and `status`: orders and a question for a running master.
 //!
 //! `stop` and `quit` are signals, and kp returns at once. The others go over the control socket, whose answer decides the
-//! exit status: `reload` is answered when the new workers serve or have failed, `reopen` when nothing is written to the old
-//! log files any more.
+//! exit status: `reload` and `upgrade` are answered when the new workers serve or have failed, `reopen` when nothing is
+//! written to the old log files any more.
 
 use crate::check;
 use crate::cli::{Options, Order};
@@ -26,26 +26,33 @@ const BRIEF: Duration = Duration::from_secs(5);
 
 /// `-s`.
 pub(crate) fn run(options: &Options, order: Order) -> ExitCode {
-    if order == Order::Reload {
-        return reload(options);
+    match order {
+        Order::Reload => change(options, Request::Reload, "kill -HUP"),
+        Order::Upgrade => change(options, Request::Upgrade, "kill -USR2"),
+        // Not SIGTERM, which `stop_signal` may have made graceful.
+        Order::Stop => tell(options, |main| send(&main.pid, SIGINT)),
+        Order::Quit => tell(options, |main| send(&main.pid, SIGQUIT)),
+        Order::Reopen => tell(options, |main| {
+            if main.master_process {
+                reopen(main)
+            } else {
+                // Without a master there is nobody to answer.
+                send(&main.pid, SIGUSR1)
+            }
+        }),
     }
+}
+
+/// Finds the configuration, which names the pid file.
+fn tell(options: &Options, how: fn(&Main) -> ExitCode) -> ExitCode {
     let checked = Place::find(options).map_err(report::say).and_then(|place| {
         place
             .check(None)
             .map_err(|refused| report::print(&refused.rendered()))
     });
-    let Ok(checked) = checked else {
-        return ExitCode::FAILURE;
-    };
-    let main = &checked.prepared.config.main;
-    match order {
-        // Not SIGTERM, which `stop_signal` may have made graceful.
-        Order::Stop => send(&main.pid, SIGINT),
-        Order::Quit => send(&main.pid, SIGQUIT),
-        // Without a master there is nobody to answer.
-        Order::Reopen if !main.master_process => send(&main.pid, SIGUSR1),
-        Order::Reopen => ask(main, Request::Reopen, "kill -USR1"),
-        Order::Reload => ask(main, Request::Reload, "kill -HUP"),
+    match checked {
+        Ok(checked) => how(&checked.prepared.config.main),
+        Err(()) => ExitCode::FAILURE,
     }
 }
 
@@ -65,7 +72,7 @@ fn send(pid_file: &Path, signal: i32) -> ExitCode {
 }
 
 /// Checks, asks, and waits for how it went.
-fn reload(options: &Options) -> ExitCode {
+fn change(options: &Options, request: Request, instead: &str) -> ExitCode {
     let checked = match check::checked(options) {
         Ok((_, checked)) => checked,
         Err(code) => return code,
@@ -74,10 +81,35 @@ fn reload(options: &Options) -> ExitCode {
     let main = &checked.prepared.config.main;
     if !main.master_process {
         return fail(
-            "[error] master_process is off: there is no master to reload, stop kp and start it again",
+            "[error] master_process is off: there is no master to ask, stop kp and start it again",
         );
     }
-    ask(main, Request::Reload, "kill -HUP")
+    ask(main, request, instead)
+}
+
+/// While an old binary's workers finish what they have, they have log files, too.
+fn reopen(main: &Main) -> ExitCode {
+    let before = pidfile::beside(&main.pid, "oldbin");
+    let asked = ask(main, Request::Reopen, "kill -USR1");
+    let Some(pid) = pidfile::living_master(&before) else {
+        return asked;
+    };
+    match client::ask(&control::path_of(&before), Request::Reopen, LIMIT) {
+        Ok(Answer::Failed(text)) => {
+            report::print(&text);
+            ExitCode::FAILURE
+        }
+        Err(NoAnswer::Late) => fail(format_args!(
+            "[error] the old master process {pid} has not reopened its logs in time"
+        )),
+        // Who is not there any more writes nowhere.
+        Ok(Answer::Done(_)) | Err(NoAnswer::Ended) => asked,
+        Err(NoAnswer::Unreachable(_)) if pidfile::living_master(&before).is_none() => asked,
+        Err(NoAnswer::Unreachable(error)) => fail(format_args!(
+            "[error] the old master process {pid} cannot be asked to reopen its logs ({})",
+            report::numbered(&error)
+        )),
+    }
 }
 
 /// Asks the master that runs by a configuration. `instead`: what works without an answer.

@@ -8,7 +8,11 @@ use kp_sys::lock;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+
+/// A daemon has no umask. Who could write here could have any process signalled by those who believe the file.
+const MODE: u32 = 0o644;
 
 /// This master's pid file.
 #[derive(Debug)]
@@ -27,7 +31,11 @@ pub(crate) fn living_master(path: &Path) -> Option<i32> {
 /// Whether a pid file can be made here: told before anything is done that cannot be undone.
 pub(crate) fn probe(path: &Path) -> Result<(), Diagnostic> {
     let trial = beside(path, &format!("trial.{}", kp_sys::process::id()));
-    let tried = File::options().write(true).create_new(true).open(&trial);
+    let tried = File::options()
+        .write(true)
+        .create_new(true)
+        .mode(MODE)
+        .open(&trial);
     tried
         .and_then(|_| fs::remove_file(&trial))
         .map_err(|error| {
@@ -45,7 +53,7 @@ impl PidFile {
         match written {
             Ok(locked) => Ok(Self {
                 path: path.to_owned(),
-                locked: locked,
+                locked,
             }),
             Err(error) => {
                 let _ = fs::remove_file(&temporary);
@@ -68,6 +76,13 @@ impl PidFile {
         &self.path
     }
 
+    /// Gives it another name; what lies there is replaced. It stays locked.
+    pub(crate) fn rename(&mut self, path: &Path) -> io::Result<()> {
+        fs::rename(&self.path, path)?;
+        self.path = path.to_owned();
+        Ok(())
+    }
+
     /// Removes it, at the master's end or when a reload moved it; not what somebody else has put there.
     pub(crate) fn remove(self) {
         if self.is_at(&self.path) {
@@ -82,6 +97,7 @@ impl PidFile {
             .write(true)
             .create(true)
             .truncate(true)
+            .mode(MODE)
             .open(path)?;
         writeln!(file, "{}", kp_sys::process::id())?;
         if lock::write_lock(&file)? {
@@ -133,6 +149,24 @@ mod tests {
         assert!(path.exists(), "it is the second one's");
         second.remove();
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn renamed_it_is_removed_under_the_new_name_and_only_if_it_is_still_there() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, aside) = (folder.path().join("kp.pid"), folder.path().join("aside"));
+        let mut old = PidFile::create(&path).unwrap();
+        old.rename(&aside).unwrap();
+        assert_eq!((old.path(), path.exists()), (&*aside, false));
+        let new = PidFile::create(&path).unwrap();
+        old.remove();
+        assert_eq!((aside.exists(), path.exists()), (false, true));
+        fs::write(&aside, "somebody else's").unwrap();
+        fs::rename(&aside, &path).unwrap();
+        new.remove();
+        assert!(path.exists());
+        let missing = folder.path().join("no/such");
+        assert!(PidFile::create(&path).unwrap().rename(&missing).is_err());
     }
 
     #[test]

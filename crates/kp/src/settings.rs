@@ -319,7 +319,7 @@ mod tests {
         std::fs::write(folder.path().join("kp.conf"), text).unwrap();
         let refused = found(folder.path(), None, None)
             .unwrap()
-            .check()
+            .check(None)
             .unwrap_err();
         let place = format!("in {}:2:1", folder.path().join("kp.conf").display());
         let (severity, line) = refused.lines().next().unwrap();

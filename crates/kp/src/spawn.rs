@@ -53,6 +53,7 @@ pub(crate) fn worker(
     if let Ok(Fork::Child) = forked {
         // The parent's subscription: its pipe would wake the parent.
         drop(signals.take());
+        follow_log(crews, crew);
         become_worker(house, crews.swap_remove(crew), slot, row, theirs, listeners);
     }
     signals::unblock_all()?;
@@ -69,6 +70,18 @@ pub(crate) fn worker(
             house.shm.reap(row);
             Err(error)
         }
+    }
+}
+
+/// A daemon's standard error is the error log of the generation that serves; in a worker it is that of its own.
+fn follow_log(crews: &[Crew], crew: usize) {
+    let is_log = crews
+        .iter()
+        .filter_map(Crew::stderr_file)
+        .any(process::is_stderr);
+    if is_log && let Some(file) = crews.get(crew).and_then(Crew::stderr_file) {
+        // It stays where it was, then; the log itself is another descriptor.
+        let _ = process::replace_stderr(file);
     }
 }
 

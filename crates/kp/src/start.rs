@@ -1,9 +1,13 @@
 //! From the command line to a running master, in nginx's order: parse → open logs, make directories → bind and listen →
 //! become a daemon → signals → pid file → fork. Until the pid file is there nothing of a failed start is left behind.
+//!
+//! A new binary that a running master has started (an upgrade) goes the same way with the sockets it was handed, and tells
+//! that master how it went; one that a service manager has started may be handed sockets, too.
 
 use crate::cli::Options;
 use crate::control::ControlSocket;
 use crate::crew::Crew;
+use crate::inherit::{self, Predecessor, Word};
 use crate::listeners::Listeners;
 use crate::logs;
 use crate::master::{Master, Opened, SIGNALS, worker_count};
@@ -12,6 +16,9 @@ use crate::pidfile::{self, PidFile};
 use crate::report;
 use crate::settings::{Checked, Place, Refused};
 use crate::spawn::{self, House};
+use crate::upgrade::Program;
+use kp_config::model::Main;
+use kp_config::{Config, Diagnostic};
 use kp_shm::{Shm, TicketRing};
 use kp_sys::process::{self, Fork};
 use kp_sys::signals::Signals;
@@ -20,15 +27,20 @@ use kp_sys::{clock, poll};
 use kp_worker::error_log;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::rc::Rc;
 
 /// Why there is no start.
 enum Refusal {
     /// Known with places; nothing of it was said yet.
     Findings(Refused),
+    /// The configuration is not known, so that this log takes the findings, too.
+    Unread(Refused, Option<PathBuf>),
     /// One sentence.
     Sentence(String),
+    /// One sentence for the terminal alone: where a log might be is not known.
+    Unplaced(String),
 }
 
 impl From<String> for Refusal {
@@ -38,16 +50,21 @@ impl From<String> for Refusal {
 }
 
 /// Serves until told to stop.
-pub(crate) fn serve(options: &Options, command_line: &str) -> ExitCode {
-    let place = match Place::find(options) {
-        Ok(place) => place,
+pub(crate) fn serve(options: &Options, program: Program) -> ExitCode {
+    let mut listeners = Listeners::default();
+    let (mut old, handed) = match inherit::receive() {
+        Ok(Some(inheritance)) => {
+            listeners.adopt(inheritance.sockets);
+            (Some(inheritance.predecessor), inheritance.tickets)
+        }
+        Ok(None) => (None, None),
         Err(complaint) => {
-            report::say(complaint);
+            report::say(format_args!("[emerg] {complaint}"));
             return ExitCode::FAILURE;
         }
     };
     // Before anything is forked: the keys of session tickets are the same for all workers there will ever be.
-    let tickets = match TicketRing::create(clock::unix_ms() / 1000) {
+    let tickets = match ticket_ring(handed) {
         Ok(tickets) => tickets,
         Err(error) => {
             let numbered = report::numbered(&error);
@@ -55,30 +72,67 @@ pub(crate) fn serve(options: &Options, command_line: &str) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let checked = match place.check(Some(tickets.reader())) {
-        Ok(checked) => checked,
-        Err(refused) => {
-            report::print(&refused.rendered());
-            if let Some(log) = place.early_log() {
-                logs::install_early(log);
-                refused.log();
-            }
-            return ExitCode::FAILURE;
-        }
-    };
-    match open(checked, place.early_log()) {
-        Ok((crew, listeners)) => launch(place, tickets, crew, listeners, command_line),
+    let opened = open(options, &tickets, old.as_ref(), &mut listeners);
+    let begun = opened.and_then(|(place, crew)| {
+        // Whom to tell is known to the master from here on.
+        launch(place, tickets, crew, &mut listeners, &mut old, program).map_err(Refusal::from)
+    });
+    match begun {
+        Ok(Begun::Master(opened)) => Master::new(*opened).run(),
+        Ok(Begun::Over(code)) => code,
         Err(refusal) => {
-            match refusal {
-                Refusal::Findings(refused) => tell(&refused),
-                Refusal::Sentence(text) => {
-                    report::say(format_args!("[emerg] {text}"));
-                    if !error_log::is_stderr_only() {
-                        log::error!(target: "emerg", "{text}");
-                    }
-                }
+            listeners.close();
+            refusal.tell();
+            if let Some(old) = old {
+                Word::Failed(refusal.text()).send(&old.channel);
             }
             ExitCode::FAILURE
+        }
+    }
+}
+
+/// The ring of the old master, so that its tickets resume here; a new one where there is none, or none of this layout.
+fn ticket_ring(handed: Option<OwnedFd>) -> io::Result<TicketRing> {
+    let Some(handed) = handed else {
+        return TicketRing::create(clock::unix_ms() / 1000);
+    };
+    TicketRing::adopt(handed).or_else(|error| {
+        report::say(format_args!(
+            "[warn] the session ticket keys of the old master cannot be used ({}): its TLS sessions will not resume",
+            report::numbered(&error)
+        ));
+        TicketRing::create(clock::unix_ms() / 1000)
+    })
+}
+
+impl Refusal {
+    /// On the terminal and in the log; once where the log is the terminal.
+    fn tell(&self) {
+        match self {
+            Self::Findings(refused) => tell(refused),
+            Self::Unread(refused, log) => {
+                report::print(&refused.rendered());
+                if let Some(log) = log {
+                    logs::install_early(log);
+                    refused.log();
+                }
+            }
+            Self::Sentence(text) => {
+                report::say(format_args!("[emerg] {text}"));
+                if !error_log::is_stderr_only() {
+                    log::error!(target: "emerg", "{text}");
+                }
+            }
+            Self::Unplaced(text) => report::say(text),
+        }
+    }
+
+    /// As the terminal shows it.
+    fn text(&self) -> String {
+        match self {
+            Self::Findings(refused) | Self::Unread(refused, _) => refused.rendered(),
+            Self::Sentence(text) => format!("kp: [emerg] {text}\n"),
+            Self::Unplaced(text) => format!("kp: {text}\n"),
         }
     }
 }
@@ -92,13 +146,26 @@ fn tell(findings: &Refused) {
 }
 
 /// Opens everything that a start may fail at.
-fn open(checked: Checked, early_log: Option<&Path>) -> Result<(Crew, Listeners), Refusal> {
+fn open(
+    options: &Options,
+    tickets: &TicketRing,
+    old: Option<&Predecessor>,
+    listeners: &mut Listeners,
+) -> Result<(Place, Crew), Refusal> {
+    let place = Place::find(options).map_err(Refusal::Unplaced)?;
+    let early_log = place.early_log().map(Path::to_owned);
     let Checked {
         prepared,
         identity,
         findings,
-    } = checked;
+    } = place
+        .check(Some(tickets.reader()))
+        .map_err(|refused| Refusal::Unread(refused, early_log.clone()))?;
     let config = &prepared.config;
+    if old.is_some() && !config.main.master_process {
+        let text = "master_process is off: one process cannot take the place of a running master";
+        return Err(String::from(text).into());
+    }
     if let Some(pid) = pidfile::living_master(&config.main.pid) {
         let text = format!(
             "kp is already running (pid {pid}), as \"{}\" says",
@@ -110,7 +177,7 @@ fn open(checked: Checked, early_log: Option<&Path>) -> Result<(Crew, Listeners),
         Ok(files) => files,
         Err(complaints) => {
             if let Some(log) = early_log {
-                logs::install_early(log);
+                logs::install_early(&log);
             }
             return Err(Refusal::Findings(findings.with(complaints)));
         }
@@ -128,122 +195,147 @@ fn open(checked: Checked, early_log: Option<&Path>) -> Result<(Crew, Listeners),
     if !complaints.is_empty() {
         return Err(Refusal::Findings(findings.with(complaints)));
     }
-    let slots = if config.main.master_process {
-        worker_count(&config.main)
-    } else {
-        1
-    };
-    let mut listeners = Listeners::default();
-    if let Err(complaints) = listeners
-        .stage(&config.http.listeners, slots)
-        .and_then(|()| listeners.commit(&config.http.listeners, clock::monotonic_ms()))
-    {
-        listeners.close();
+    let slots = slots_of(&config.main);
+    if let Err(complaints) = listen(config, slots, old, listeners) {
         return Err(Refusal::Findings(findings.with(complaints)));
     }
     tell(&findings);
     warn_of_limits(&config.main);
-    Ok((Crew::new(1, prepared, identity, files, slots), listeners))
+    let crew = Crew::new(1, Rc::new(prepared), identity, files, slots);
+    Ok((place, crew))
+}
+
+fn slots_of(main: &Main) -> u32 {
+    if main.master_process {
+        worker_count(main)
+    } else {
+        1
+    }
+}
+
+/// Binds what the configuration wants. Where an old master serves, what is new listens only when this one does.
+fn listen(
+    config: &Config,
+    slots: u32,
+    old: Option<&Predecessor>,
+    listeners: &mut Listeners,
+) -> Result<(), Vec<Diagnostic>> {
+    let wanted = &config.http.listeners;
+    if old.is_none() {
+        for warning in listeners.activate(passed_by_manager()?) {
+            log::warn!("{warning}");
+        }
+        for warning in listeners.unwanted(wanted) {
+            log::warn!("{warning}");
+        }
+    }
+    listeners.stage(wanted, slots)?;
+    if old.is_none() {
+        listeners.commit(wanted, clock::monotonic_ms())?;
+    }
+    Ok(())
+}
+
+/// What a service manager has opened for this process (sd_listen_fds(3)).
+fn passed_by_manager() -> Result<Vec<OwnedFd>, Vec<Diagnostic>> {
+    let number = |name| std::env::var(name).ok()?.parse::<u32>().ok();
+    let mine = number("LISTEN_PID").is_some_and(|pid| pid == std::process::id());
+    let count = number("LISTEN_FDS").filter(|_| mine).unwrap_or(0);
+    process::take_passed(count).map_err(|error| {
+        let text = format!(
+            "the {count} descriptors that LISTEN_FDS promises are not there ({})",
+            report::numbered(&error)
+        );
+        vec![Diagnostic::system(text)]
+    })
+}
+
+/// How far a start has come.
+enum Begun {
+    /// A master is about to run.
+    Master(Box<Opened>),
+    /// The process has nothing more to do.
+    Over(ExitCode),
 }
 
 fn launch(
     place: Place,
     tickets: TicketRing,
     crew: Crew,
-    mut listeners: Listeners,
-    command_line: &str,
-) -> ExitCode {
-    let daemon = crew.prepared.config.main.daemon;
-    let waiting_parent = if daemon {
-        match become_daemon() {
-            Ok(Daemon::Parent(code)) => return code,
-            Ok(Daemon::Child(parent)) => Some(parent),
-            Err(error) => {
-                return refuse(
-                    &mut listeners,
-                    &format!("fork() failed ({})", report::numbered(&error)),
-                );
-            }
+    listeners: &mut Listeners,
+    old: &mut Option<Predecessor>,
+    program: Program,
+) -> Result<Begun, String> {
+    let main = &crew.prepared.config.main;
+    let mut waiting_parent = None;
+    // What replaces a daemon is one; and who waits for it has its process id already.
+    let daemon = match old {
+        Some(old) => old.daemon,
+        None => main.daemon,
+    };
+    if daemon && old.is_none() {
+        let forked = become_daemon()
+            .map_err(|error| format!("fork() failed ({})", report::numbered(&error)))?;
+        match forked {
+            Daemon::Parent(code) => return Ok(Begun::Over(code)),
+            Daemon::Child(parent) => waiting_parent = Some(parent),
         }
-    } else {
-        None
-    };
-    let opened =
-        House::open(place.prefix(), tickets).and_then(|house| Ok((house, Signals::new(&SIGNALS)?)));
-    let (house, signals) = match opened {
-        Ok(opened) => opened,
-        Err(error) => {
-            return refuse(
-                &mut listeners,
-                &format!("the master cannot start ({})", report::numbered(&error)),
-            );
-        }
-    };
-    process::set_title(&format!("kp: master process {command_line}"));
-    let pid = &crew.prepared.config.main.pid;
-    let pid_file = match PidFile::create(pid) {
-        Ok(pid_file) => pid_file,
-        Err(error) => return refuse(&mut listeners, &report::failed("open()", pid, &error)),
-    };
+    }
+    let (house, signals) = House::open(place.prefix(), tickets)
+        .and_then(|house| Ok((house, Signals::new(&SIGNALS)?)))
+        .map_err(|error| format!("the master cannot start ({})", report::numbered(&error)))?;
+    process::set_title(&format!("kp: master process {}", program.command_line()));
+    let pid = &main.pid;
+    let pid_file = PidFile::create(pid).map_err(|error| report::failed("open()", pid, &error))?;
     let mut control = ControlSocket::default();
-    if crew.prepared.config.main.master_process {
+    if main.master_process {
         // Before anybody is told that kp has started. If it fails that is tried again, and told, by the master.
         let _ = control.follow(pid, clock::monotonic_ms());
     }
     if let Some(parent) = waiting_parent {
         // The parent may have been killed meanwhile; that changes nothing.
         let _ = send_fds(&parent, b"R", &[]);
-        if let Some(file) = crew.stderr_file() {
-            let _ = process::replace_stderr(file);
-        }
     }
-    if crew.prepared.config.main.master_process {
-        let opened = Opened {
-            place,
-            house,
-            signals,
-            listeners,
-            pid_file,
-            control,
-            first: crew,
-            daemon,
-        };
-        Master::new(opened).run()
-    } else {
+    if daemon && let Some(file) = crew.stderr_file() {
+        let _ = process::replace_stderr(file);
+    }
+    if !main.master_process {
         drop(signals);
-        alone(&house, crew, &mut listeners, pid_file)
+        return alone(&house, crew, listeners, pid_file).map(Begun::Over);
     }
+    Ok(Begun::Master(Box::new(Opened {
+        place,
+        house,
+        signals,
+        listeners: std::mem::take(listeners),
+        pid_file,
+        control,
+        first: crew,
+        daemon,
+        program,
+        predecessor: old.take(),
+    })))
 }
 
 /// `master_process off`: this process is the one worker.
-fn alone(house: &House, crew: Crew, listeners: &mut Listeners, pid_file: PidFile) -> ExitCode {
+fn alone(
+    house: &House,
+    crew: Crew,
+    listeners: &mut Listeners,
+    pid_file: PidFile,
+) -> Result<ExitCode, String> {
     let row = house.shm.scoreboard().claim(crew.number, 0);
     house
         .shm
         .scoreboard()
         .set_pid(row, u32::try_from(process::id()).unwrap_or(0));
-    let code = match spawn::heritage(house, crew, 0, row, None, listeners) {
-        Ok(heritage) => {
-            Notifier::new().serving(1, 1);
-            kp_worker::run(heritage)
-        }
-        Err(error) => {
-            return refuse(
-                listeners,
-                &format!("dup() failed ({})", report::numbered(&error)),
-            );
-        }
-    };
+    let heritage = spawn::heritage(house, crew, 0, row, None, listeners)
+        .map_err(|error| format!("dup() failed ({})", report::numbered(&error)))?;
+    Notifier::new().serving(1, 1);
+    let code = kp_worker::run(heritage);
     listeners.close();
     pid_file.remove();
-    ExitCode::from(code)
-}
-
-fn refuse(listeners: &mut Listeners, text: &str) -> ExitCode {
-    listeners.close();
-    report::say(format_args!("[emerg] {text}"));
-    log::error!(target: "emerg", "{text}");
-    ExitCode::FAILURE
+    Ok(ExitCode::from(code))
 }
 
 enum Daemon {
@@ -290,7 +382,7 @@ impl House {
     }
 }
 
-fn warn_of_limits(main: &kp_config::model::Main) {
+fn warn_of_limits(main: &Main) {
     let limit = main
         .worker_rlimit_nofile
         .or_else(|| process::open_files_limit().ok());

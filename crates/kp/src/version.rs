@@ -81,9 +81,10 @@ Options:
   -t            : check the configuration: every error, each with its place
   -T            : check the configuration and print it
   -q            : with -t: say nothing unless something is wrong
-  -s signal     : tell the running master: stop, quit, reopen, reload
+  -s signal     : tell the running master: stop, quit, reopen, reload, upgrade
                   (reload checks first, and waits until the new workers serve;
-                  reopen waits until nothing is written to the old log files)
+                  reopen waits until nothing is written to the old log files;
+                  upgrade waits until the binary that is installed now serves)
   -p prefix     : what relative paths are relative to (default: {})
   -e filename   : error log until the configuration names one (default: {})
   -c filename   : configuration (default: {}, then {})

@@ -67,7 +67,7 @@ pub struct Loss {
     pub stage: Stage,
     /// What was seen instead of a response.
     pub what: String,
-    /// The client's end of the connection, as the other side sees it; empty for a unix socket.
+    /// The client's end of the connection, as the other side sees it; empty where there was none.
     pub local: String,
     /// The worker that answered on this connection before, where the configuration says `add_header X-Worker $pid`.
     pub worker: Option<u32>,

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::load::report::Stage;
 use crate::message::{BodyReader, Head, take_head};
+use crate::peers::unix_end;
 
 /// How long a client waits for the next byte before it gives a request up for lost.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -82,7 +83,8 @@ impl Wire {
                 let stream = UnixStream::connect(path).map_err(failed)?;
                 stream.set_read_timeout(Some(PATIENCE)).map_err(failed)?;
                 stream.set_write_timeout(Some(PATIENCE)).map_err(failed)?;
-                (Stream::Unix(stream), String::new())
+                let local = unix_end(&stream);
+                (Stream::Unix(stream), local)
             }
         };
         Ok(Self {

@@ -280,19 +280,15 @@ impl Drop for Daemon {
     }
 }
 
-/// Shows: daemon
-#[test]
-fn a_daemon_leaves_its_terminal_and_obeys_winch() {
-    let directory = tempfile::tempdir().expect("a directory");
-    let port = Port::take();
+fn start_daemon(directory: &std::path::Path, port: &Port) -> Daemon {
     let extra = std::env::var("KP_TEST_MAIN").unwrap_or_default();
     let text = format!(
         "{extra} daemon on; pid kp.pid; error_log error.log notice; events {{}} http {{ access_log off;
          server {{ listen {}; return 200 daemon; }} }}",
         port.address()
     );
-    fs::write(directory.path().join("kp.conf"), text).expect("writing the configuration");
-    let prefix = format!("{}/", directory.path().display());
+    fs::write(directory.join("kp.conf"), text).expect("writing the configuration");
+    let prefix = format!("{}/", directory.display());
     let status = Command::new(kp_tests::kp::binary())
         .args(["-p", &prefix, "-c", "kp.conf"])
         .stdin(Stdio::null())
@@ -301,13 +297,22 @@ fn a_daemon_leaves_its_terminal_and_obeys_winch() {
         .expect("starting kp");
     assert!(status.success());
     let pid = wait::until_some(SOON, "the pid file", || {
-        fs::read_to_string(directory.path().join("kp.pid"))
+        fs::read_to_string(directory.join("kp.pid"))
             .ok()?
             .trim()
             .parse::<u32>()
             .ok()
     });
-    let daemon = Daemon(pid);
+    Daemon(pid)
+}
+
+/// Shows: daemon
+#[test]
+fn a_daemon_leaves_its_terminal_and_obeys_winch() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let port = Port::take();
+    let daemon = start_daemon(directory.path(), &port);
+    let pid = daemon.0;
     assert_eq!(
         process::status(pid, "PPid")
             .as_deref()
@@ -339,6 +344,22 @@ fn a_daemon_leaves_its_terminal_and_obeys_winch() {
         })
     });
     drop(daemon);
+}
+
+#[test]
+fn what_a_daemon_writes_nobody_else_may_change() {
+    use std::os::unix::fs::PermissionsExt;
+    let directory = tempfile::tempdir().expect("a directory");
+    let daemon = start_daemon(directory.path(), &Port::take());
+    let log = directory.path().join("error.log");
+    fs::rename(&log, directory.path().join("error.old")).expect("renaming a log");
+    process::signal(daemon.0, Signal::SIGUSR1);
+    wait::until(SOON, "a new log", || log.exists());
+    for name in ["kp.pid", "error.log", "error.old"] {
+        let path = directory.path().join(name);
+        let mode = fs::metadata(&path).expect("a file").permissions().mode();
+        assert_eq!(mode & 0o022, 0, "{name}: {mode:o}");
+    }
 }
 
 /// Shows: master_process

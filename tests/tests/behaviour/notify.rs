@@ -152,3 +152,43 @@ fn one_process_is_ready_too_and_a_missing_manager_is_no_harm() {
         !kp.worker_pids().is_empty()
     });
 }
+
+/// A master that the test did not start itself, ended when dropped.
+struct Heir(u32);
+
+impl Drop for Heir {
+    fn drop(&mut self) {
+        process::signal(self.0, Signal::SIGTERM);
+        wait::happens(SOON, || !process::alive(self.0));
+    }
+}
+
+#[test]
+fn another_binary_becomes_the_main_process() {
+    let manager = Manager::new();
+    let mut kp = manager.start(answering("one"));
+    manager.hear_ready(&kp);
+    let said = kp.command(&["-s", "upgrade"]);
+    let new = kp.text("kp.pid").trim().parse().expect("a number");
+    assert_ne!(new, kp.master_pid(), "{}", said.stderr);
+    let heir = Heir(new);
+    assert_eq!(said.code, 0, "{}", said.stderr);
+
+    // Said by the old one, while the manager still listens to it.
+    let message = manager.hear();
+    assert_eq!(message[0], format!("MAINPID={new}"), "{message:?}");
+    assert_eq!(kp.wait_exit(SOON), 0);
+    let message = manager.hear();
+    assert_eq!(
+        message[..2],
+        ["READY=1".to_owned(), format!("MAINPID={new}")]
+    );
+    assert_eq!(kp.get("/").text(), "one");
+    let begin = monotonic_us();
+    assert_eq!(kp.command(&["-s", "reload"]).code, 0);
+    assert_reloading(&manager.hear(), begin);
+    assert_eq!(manager.hear()[0], "READY=1");
+    drop(heir);
+    assert_eq!(manager.hear()[0], "STOPPING=1");
+    manager.hear_nothing();
+}

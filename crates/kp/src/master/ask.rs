@@ -12,6 +12,10 @@ impl Master {
                 Request::Reload if self.plan.is_stopping() => {
                     self.answer(asker, &Answer::Failed(STOPPING.into()));
                 }
+                Request::Reload if self.plan.has_successor() => {
+                    let text = "kp: a new binary serves in this one's place: the configuration is not read again\n";
+                    self.answer(asker, &Answer::Failed(text.into()));
+                }
                 Request::Reload => {
                     log::info!(target: "notice", "asked to reload, reconfiguring");
                     self.reloads.want(Some(asker));
@@ -22,6 +26,10 @@ impl Master {
                     log::info!(target: "notice", "asked to reopen logs");
                     self.reopen_logs(Some(asker));
                 }
+                Request::Upgrade => {
+                    log::info!(target: "notice", "asked to upgrade, changing binary");
+                    self.want_upgrade(Some(asker));
+                }
             }
         }
     }
@@ -31,9 +39,11 @@ impl Master {
         self.control.answer(asker, answer, clock::monotonic_ms());
     }
 
-    /// The master was told to stop: no reload will come to an end.
+    /// The master was told to stop: no reload and no upgrade will come to an end.
     pub(super) fn refuse_reloads(&mut self) {
-        for asker in self.reloads.close() {
+        let mut askers = self.reloads.close();
+        askers.extend(self.refuse_upgrade());
+        for asker in askers {
             self.answer(asker, &Answer::Failed(STOPPING.into()));
         }
     }

@@ -3,12 +3,13 @@
 use super::Master;
 use super::queue::Failure;
 use crate::generation::Action;
+use crate::inherit::Word;
 use crate::logs;
 use crate::pidfile::PidFile;
 use crate::report;
 use crate::spawn;
 use kp_sys::clock;
-use kp_sys::process::Ending;
+use kp_sys::process::{self, Ending};
 use kp_sys::signals::{SIGKILL, SIGTERM};
 use kp_worker::message;
 use std::path::Path;
@@ -71,9 +72,12 @@ impl Master {
                             "worker process of slot {slot} died at its start{times}, next start in {wait_ms} ms"
                         );
                     }
+                    Action::Repeat { generation, of } => self.repeat(generation, of),
+                    Action::Succeeded { workers } => self.succeeded(workers),
+                    Action::KillSuccessor => self.kill_successor(),
                     Action::CloseListeners => {
+                        self.say_leaving();
                         self.listeners.close();
-                        self.notifier.stopping();
                     }
                     Action::Exit { asked } => return Some(asked),
                 }
@@ -132,14 +136,21 @@ impl Master {
             if let Err(error) = logs::install(config, &crew.files) {
                 log::error!(target: "alert", "the error log cannot be changed ({})", report::numbered(&error));
             }
+            if self.daemon
+                && let Some(file) = crew.stderr_file()
+            {
+                // As at the start, there is nobody to tell.
+                let _ = process::replace_stderr(file);
+            }
             let wanted = config.main.pid.clone();
-            if !self.pid_file.is_at(&wanted) {
+            // During an upgrade the pid file has another name, and gets this one back by itself.
+            if self.successor.is_none() && !self.pid_file.is_at(&wanted) {
                 self.move_pid_file(&wanted);
             }
             self.keep_control_socket();
         }
         log::info!(target: "notice", "generation {generation} is serving, {workers} worker processes ready");
-        self.notifier.serving(generation, workers);
+        self.say_serving(generation, workers);
         self.reload_worked(generation, workers);
     }
 
@@ -150,6 +161,7 @@ impl Master {
         self.give_directories_back();
         if self.plan.is_stopping() {
             report::say(format_args!("[emerg] {reason}"));
+            self.say(&Word::Failed(format!("kp: [emerg] {reason}\n")));
         }
         self.reload_failed(Failure::emergency(reason));
     }

@@ -63,6 +63,10 @@ impl Master {
 
     fn bury(&mut self, pid: i32, ending: Ending) {
         let ended = describe(ending);
+        if self.is_successor(pid) {
+            self.successor_ended(&ended);
+            return;
+        }
         let Some((generation, worker)) = self.dismiss(pid) else {
             // As process 1 of a container the master inherits every orphan there.
             log::info!(target: "notice", "unknown process {pid} {ended}");
@@ -147,6 +151,10 @@ impl Master {
                     self.plan.stop(Stop::Graceful, now);
                 }
                 SIGHUP if self.plan.is_stopping() => {}
+                SIGHUP if self.plan.has_successor() => {
+                    log::info!(target: "notice", "signal {signal} (SIGHUP) received: a new binary lives, the configuration is not read again");
+                    self.plan.resume(now);
+                }
                 SIGHUP => {
                     log::info!(target: "notice", "signal {signal} (SIGHUP) received, reconfiguring");
                     self.reloads.want(None);
@@ -154,13 +162,15 @@ impl Master {
                 SIGUSR1 => {
                     log::info!(target: "notice", "signal {signal} (SIGUSR1) received, reopening logs");
                     self.reopen_logs(None);
+                    self.tell_predecessor(SIGUSR1);
                 }
-                SIGWINCH if self.daemon => {
+                SIGWINCH if self.daemon || self.plan.has_successor() => {
                     log::info!(target: "notice", "signal {signal} (SIGWINCH) received, shutting down worker processes");
                     self.plan.retire();
                 }
                 SIGUSR2 => {
-                    log::info!(target: "notice", "signal {signal} (SIGUSR2) received: changing the binary is not supported yet, ignored");
+                    log::info!(target: "notice", "signal {signal} (SIGUSR2) received, changing binary");
+                    self.want_upgrade(None);
                 }
                 // SIGCHLD only wakes the loop; SIGWINCH in the foreground is a resized terminal.
                 _ => {}

@@ -10,6 +10,7 @@ use crate::settings::Checked;
 use kp_config::Diagnostic;
 use kp_sys::clock;
 use std::path::Path;
+use std::rc::Rc;
 
 impl Master {
     /// Tries a new configuration; what is wrong is logged and told to those who asked, and nothing changes.
@@ -59,7 +60,7 @@ impl Master {
         findings.log();
         Ok(Crew::new(
             self.plan.next_number(),
-            prepared,
+            Rc::new(prepared),
             identity,
             files,
             slots,

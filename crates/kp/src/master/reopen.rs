@@ -8,6 +8,7 @@ use crate::control::{Answer, AskerId};
 use crate::logs;
 use crate::report;
 use kp_sys::{clock, process};
+use std::io;
 
 /// A worker takes its new files within this, or it is stuck.
 const TAKEN_MS: u64 = 10_000;
@@ -93,6 +94,8 @@ impl Master {
             for worker in &mut crew.workers {
                 match worker.send_logs(&crew.files) {
                     Ok(()) => waiting.push((worker.pid, worker.logs_sent)),
+                    // It has ended, and is about to be reaped.
+                    Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
                     Err(error) => {
                         let (pid, numbered) = (worker.pid, report::numbered(&error));
                         let complaint =
