@@ -46,7 +46,7 @@ const SECTIONS: [(&str, &str); 9] = [
     ("Upstream groups", "In `upstream`."),
     (
         "TLS with clients",
-        "For listeners with `ssl`; in `http` and `server`.",
+        "For listeners with `ssl`; in `http` and `server`. [TLS](tls.md) tells what is different from nginx.",
     ),
     (
         "TLS with upstreams",
