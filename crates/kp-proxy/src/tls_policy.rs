@@ -8,7 +8,7 @@
 use crate::failure::Cause;
 use crate::tls::{ClientVerdict, TlsFacts};
 use crate::{Context, Exchange};
-use kp_config::model::{ClientVerification, ServerId, VerifyMode};
+use kp_config::model::{ClientVerification, Http, ServerId, VerifyMode};
 use std::fmt::Write;
 
 /// Why a request whose server was just chosen must not be answered; `None`: nothing is wrong.
@@ -21,14 +21,7 @@ pub(crate) fn objection(exchange: &mut Exchange, context: &Context<'_>) -> Optio
     let Some(facts) = exchange.connection.tls.as_deref() else {
         return Some(Cause::PlainHttp);
     };
-    // A server without a certificate of its own has the default server's handshakes, and may not verify clients.
-    let verification = |id: ServerId| {
-        let of = |id: ServerId| http.servers.get(id.index())?.tls.as_ref();
-        of(id)
-            .or_else(|| of(listener.default_server))
-            .map(|tls| &tls.verification)
-    };
-    let wanted = verification(exchange.server)?;
+    let wanted = &http.servers.get(exchange.server.index())?.verification;
     if wanted.mode == VerifyMode::Off {
         return None;
     }
@@ -37,7 +30,7 @@ pub(crate) fn objection(exchange: &mut Exchange, context: &Context<'_>) -> Optio
         Some(_) => exchange.request.host.as_slice(),
         None => b"",
     };
-    if !is_meant(facts, host) || !is_judged(verification(facts.server), wanted, facts) {
+    if !is_meant(facts, host) || !is_judged(http, listener.default_server, wanted, facts) {
         return Some(Cause::Misdirected);
     }
     match facts.client {
@@ -64,20 +57,27 @@ fn is_meant(facts: &TlsFacts, host: &[u8]) -> bool {
     name.as_bytes().eq_ignore_ascii_case(host)
 }
 
-/// Whether what was found out about the client's certificate holds under the settings that are asked for, too: they trust
-/// the same, or there is no certificate.
+/// Whether what was found out about the client's certificate holds under the settings that are asked for, too: the
+/// handshake was made trusting the same, or there is no certificate.
 fn is_judged(
-    under: Option<&ClientVerification>,
+    http: &Http,
+    default_server: ServerId,
     wanted: &ClientVerification,
     facts: &TlsFacts,
 ) -> bool {
-    facts.client == ClientVerdict::None
-        || under.is_some_and(|under| {
-            under.depth == wanted.depth
-                && under.ca == wanted.ca
-                && under.trusted == wanted.trusted
-                && under.crl == wanted.crl
-        })
+    if facts.client == ClientVerdict::None {
+        return true;
+    }
+    // Without a certificate of its own a server has the default server's handshakes.
+    let tls = |id: ServerId| http.servers.get(id.index())?.tls.as_ref();
+    let under = tls(facts.server).or_else(|| tls(default_server));
+    under.is_some_and(|tls| {
+        let under = &tls.verification;
+        under.depth == wanted.depth
+            && under.ca == wanted.ca
+            && under.trusted == wanted.trusted
+            && under.crl == wanted.crl
+    })
 }
 
 fn is_tolerated(facts: &TlsFacts, mode: VerifyMode) -> bool {

@@ -88,9 +88,8 @@ impl Reader<'_> {
         directive: &Directive,
         slot: &mut Option<Spanned<Vec<TlsFileDraft>>>,
     ) {
-        if let Some(word) = directive.args.first()
-            && let Some(file) = self.tls_file_word(word)
-        {
+        if let Some(word) = directive.args.first() {
+            let file = self.tls_file_word(word);
             Self::push(slot, file, word.span);
         }
     }
@@ -101,37 +100,39 @@ impl Reader<'_> {
         directive: &Directive,
         slot: &mut Option<Spanned<TlsFileDraft>>,
     ) {
-        self.put(directive, slot, Self::tls_file_word);
+        self.put(directive, slot, |reader, word| {
+            Some(reader.tls_file_word(word))
+        });
     }
 
-    fn tls_file_word(&mut self, word: &Word) -> Option<TlsFileDraft> {
-        for scheme in ["engine:", "store:"] {
-            if word.text.starts_with(scheme) {
-                self.refuse(
-                    word.span,
-                    format!("\"{scheme}\" keys are not supported"),
-                    "a key is read from a file, or from \"data:$variable\"",
-                );
-                return None;
-            }
+    /// After an error it is a file all the same, so that it is not missed as well.
+    fn tls_file_word(&mut self, word: &Word) -> TlsFileDraft {
+        let schemes = ["engine:", "store:"];
+        let mut foreign = schemes.iter();
+        if let Some(scheme) = foreign.find(|scheme| word.text.starts_with(**scheme)) {
+            self.refuse(
+                word.span,
+                format!("\"{scheme}\" keys are not supported"),
+                "a key is read from a file, or from \"data:$variable\"",
+            );
         }
-        let file = match word.text.strip_prefix("data:") {
-            Some(text) => TlsFile::Data(self.compile_text(text, word.span)?),
-            None => {
-                let path = self.compile(word)?;
-                match path.as_literal() {
-                    Some(text) => TlsFile::Path(self.beside_configuration(text)),
-                    None => TlsFile::Template {
-                        path,
-                        directory: self.environment.directory.clone(),
-                    },
-                }
-            }
+        let (data, text) = match word.text.strip_prefix("data:") {
+            Some(text) => (true, text),
+            None => (false, word.text.as_str()),
         };
-        Some(TlsFileDraft {
+        let template = self.compile_text(text, word.span).unwrap_or_default();
+        let file = match template.as_literal() {
+            _ if data => TlsFile::Data(template),
+            Some(text) => TlsFile::Path(self.beside_configuration(text)),
+            None => TlsFile::Template {
+                path: template,
+                directory: self.environment.directory.clone(),
+            },
+        };
+        TlsFileDraft {
             text: word.text.clone(),
             file: Spanned::new(file, word.span),
-        })
+        }
     }
 
     /// A path beside the configuration.

@@ -336,6 +336,8 @@ pub struct VirtualHost {
     /// TLS, where the server is at a listener with `ssl`. `None` there: it has no certificate of its own, and handshakes
     /// for its names are those of the listener's default server, as in nginx.
     pub tls: Option<TlsServer>,
+    /// What requests for this server must meet, with or without handshakes of its own; off where no listener has `ssl`.
+    pub verification: ClientVerification,
     /// Where the block was opened.
     pub span: Span,
 }

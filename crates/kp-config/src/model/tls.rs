@@ -32,7 +32,7 @@ pub struct TlsServer {
     pub ticket_keys: Vec<Spanned<PathBuf>>,
     /// `ssl_session_timeout`, default 5 min: how long a session can be resumed.
     pub session_timeout: Duration,
-    /// `ssl_verify_client` and its companions.
+    /// `ssl_verify_client` and its companions: what handshakes ask for. The same as [`VirtualHost::verification`].
     pub verification: ClientVerification,
     /// `ssl_stapling_file`: a DER encoded OCSP response; `ssl_stapling off` leaves it out.
     pub stapling_file: Option<Spanned<PathBuf>>,

@@ -4,8 +4,8 @@ use super::location::Builder;
 use super::{lint, listen, or, tls, upstream};
 use crate::draft::{EarlyDraft, HttpDraft, Reader, ServerDraft, predefined_format};
 use crate::model::{
-    Early, ErrorLog, Http, LocationId, LocationMatch, LocationTable, ServerId, ServerName,
-    VirtualHost,
+    ClientVerification, Early, ErrorLog, Http, LocationId, LocationMatch, LocationTable, ServerId,
+    ServerName, VirtualHost,
 };
 use crate::span::Spanned;
 use std::path::PathBuf;
@@ -32,10 +32,12 @@ pub(super) fn resolve(
     for (index, mut server) in draft.servers.into_iter().enumerate() {
         let id = ServerId(u32::try_from(index).unwrap_or(u32::MAX));
         places.push(tls::Place::of(&server, &draft.tls));
-        let own = std::mem::take(&mut server.tls);
+        let mut own = std::mem::take(&mut server.tls);
+        own.inherit(&draft.tls);
         let mut host = virtual_host(server, id, &draft.level, &draft.early, &mut builder);
         let header_timeout = host.early.client_header_timeout;
-        host.tls = tls::server(own, &draft.tls, header_timeout, builder.reader);
+        host.verification = tls::verification(&own);
+        host.tls = tls::server(own, header_timeout, builder.reader);
         servers.push(host);
     }
     let (built, temp_paths) = builder.finish();
@@ -94,6 +96,7 @@ fn virtual_host(
         named,
         early: early_settings(&draft.early, early),
         tls: None,
+        verification: ClientVerification::default(),
         span: draft.span,
     }
 }

@@ -42,7 +42,10 @@ impl Builder<'_, '_> {
                 "anyone on the way could answer; \"proxy_ssl_verify on\" verifies it (the default is off, as in nginx)",
             );
         }
-        let certificate = match (&level.tls_certificate, &level.tls_key) {
+        // An empty text is none, so that an inherited one can be left out.
+        let stated = level.tls_certificate.as_ref();
+        let stated = stated.filter(|certificate| !certificate.value.text.is_empty());
+        let certificate = match (stated, &level.tls_key) {
             (Some(certificate), Some(key)) => Some(TlsCertificate {
                 certificate: certificate.value.file.clone(),
                 key: key.value.file.clone(),

@@ -43,28 +43,17 @@ impl Place {
 
 /// TLS of a server; `None`: it has no certificate of its own, and does not refuse handshakes either.
 pub(super) fn server(
-    mut draft: TlsDraft,
-    above: &TlsDraft,
+    draft: TlsDraft,
     header_timeout: Duration,
     reader: &mut Reader<'_>,
 ) -> Option<TlsServer> {
-    draft.inherit(above);
+    let verification = verification(&draft);
     let reject_handshake = draft.reject_handshake.is_some_and(|flag| flag.value);
     let certificates = or(draft.certificates, Vec::new());
     if certificates.is_empty() && !reject_handshake {
         return None;
     }
     let certificates = pairs(certificates, or(draft.keys, Vec::new()), reader);
-    let verification = ClientVerification {
-        mode: draft
-            .verify_client
-            .as_ref()
-            .map_or(VerifyMode::Off, |mode| mode.value),
-        ca: draft.client_certificate,
-        trusted: draft.trusted_certificate,
-        depth: or(draft.verify_depth, 1),
-        crl: draft.crl,
-    };
     check_trust(&verification, draft.verify_client.as_ref(), reader);
     let (protocols, suites) = suites(draft.protocols, draft.ciphers, draft.commands);
     let stapling = draft.stapling.filter(|flag| flag.value);
@@ -95,6 +84,17 @@ pub(super) fn server(
         certificate_cache: or(draft.certificate_cache, None),
         certificate_reload: or(draft.certificate_reload, false),
     })
+}
+
+/// What a server says about clients' certificates.
+pub(super) fn verification(draft: &TlsDraft) -> ClientVerification {
+    ClientVerification {
+        mode: or(draft.verify_client.clone(), VerifyMode::Off),
+        ca: draft.client_certificate.clone(),
+        trusted: draft.trusted_certificate.clone(),
+        depth: or(draft.verify_depth.clone(), 1),
+        crl: draft.crl.clone(),
+    }
 }
 
 /// Puts certificates and keys together, in order.
@@ -193,15 +193,16 @@ pub(super) fn check(http: &mut Http, places: &[Place], reader: &mut Reader<'_>) 
     }
     for ((server, place), wanted) in http.servers.iter_mut().zip(places).zip(wanted) {
         if wanted {
-            // nginx takes it, asks for no certificate in the handshake, and then misses it in every request.
+            // As in nginx the handshake asks for no certificate, which is then missed in every request.
             if let (None, Some(span)) = (&server.tls, place.verify) {
                 let message = "\"ssl_verify_client\" needs \"ssl_certificate\" in the same server";
-                let hint = "handshakes of a server without a certificate are the default server's, which decides about clients";
-                reader.refuse(span, message, hint);
+                let hint = "handshakes of a server without a certificate are the default server's, which decides what clients are asked for";
+                reader.warning(span, message, hint);
             }
             continue;
         }
         server.tls = None;
+        server.verification = ClientVerification::default();
         if let Some(span) = place.certificate {
             reader.warning(
                 span,

@@ -165,6 +165,28 @@ fn a_verdict_holds_where_the_same_is_trusted() {
     );
 }
 
+/// A server without a certificate has the default server's handshakes, which ask for what that wants.
+#[test]
+fn verification_without_handshakes_of_its_own() {
+    let bed = |default: &str| {
+        Bed::new(&format!(
+            "server {{ listen LISTEN ssl; ssl_certificate c; ssl_certificate_key k; {default} return 200 a; }}
+            server {{ listen LISTEN ssl; server_name b.test; ssl_verify_client on; ssl_client_certificate ca; return 200 b; }}"
+        ))
+    };
+    let ask =
+        |bed: &Bed, client| outcome(bed, Some(handshake(bed, "b.test", client)), &get("b.test"));
+    let plain = bed("");
+    assert_eq!(
+        ask(&plain, ClientVerdict::None),
+        "496 no_client_certificate"
+    );
+    let same = bed("ssl_verify_client optional; ssl_client_certificate ca;");
+    assert_eq!(ask(&same, ClientVerdict::Success), "200 b");
+    let other = bed("ssl_verify_client optional; ssl_client_certificate other;");
+    assert_eq!(ask(&other, ClientVerdict::Success), "421 misdirected");
+}
+
 #[test]
 fn plain_http_at_a_tls_port() {
     let bed = Bed::new(SERVERS);

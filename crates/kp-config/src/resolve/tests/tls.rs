@@ -251,8 +251,22 @@ fn a_certificate_for_every_listener() {
         found(&format!(
             "server {{ listen 443 ssl; {PAIR} }}\nserver {{ listen 443 ssl; server_name b; ssl_verify_client on; ssl_client_certificate ca; }}"
         )),
-        ["3:59 \"ssl_verify_client\" needs \"ssl_certificate\" in the same server"]
+        ["warn 3:59 \"ssl_verify_client\" needs \"ssl_certificate\" in the same server"]
     );
+}
+
+/// Requests must meet what their server says, whether or not it has handshakes of its own.
+#[test]
+fn verification_without_a_certificate() {
+    let (config, _) = load(&http(
+        "server { listen 443 ssl; ssl_certificate c; ssl_certificate_key k; }
+server { listen 443 ssl; server_name b; ssl_verify_client on; }
+server { listen 80; ssl_verify_client on; }",
+    ));
+    let servers = config.unwrap().http.servers;
+    let modes: Vec<VerifyMode> = servers.iter().map(|one| one.verification.mode).collect();
+    assert_eq!(modes, [VerifyMode::Off, VerifyMode::On, VerifyMode::Off]);
+    assert!(servers[1].tls.is_none());
 }
 
 #[test]
@@ -352,6 +366,14 @@ fn mistakes() {
         (
             "ssl_certificate engine:x; ssl_certificate_key k;",
             "2:17 \"engine:\" keys are not supported",
+        ),
+        (
+            "ssl_certificate a; ssl_certificate_key engine:x;",
+            "2:40 \"engine:\" keys are not supported",
+        ),
+        (
+            "ssl_certificate $nonsense; ssl_certificate_key k;",
+            "2:17 unknown \"nonsense\" variable",
         ),
         (
             "ssl_buffer_size 0;",
@@ -482,6 +504,15 @@ proxy_ssl_protocols TLSv1.2; proxy_ssl_ciphers CHACHA20; proxy_ssl_session_reuse
     )
     .suites;
     assert_eq!(suites, [CipherSuite::Aes128GcmSha256]);
+}
+
+#[test]
+fn an_empty_certificate_is_none() {
+    let config = config(&http(
+        "proxy_ssl_verify on; proxy_ssl_certificate c; proxy_ssl_certificate_key k;
+server { listen 8080; location /a/ { proxy_pass https://10.0.0.1; proxy_ssl_certificate \"\"; } }",
+    ));
+    assert_eq!(config.http.tls_identities[0].certificate, None);
 }
 
 #[test]
