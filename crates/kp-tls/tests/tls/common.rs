@@ -233,6 +233,12 @@ impl ServerCertVerifier for Gullible {
     }
 }
 
+/// Takes every certificate.
+pub(crate) fn gullible() -> Arc<dyn ServerCertVerifier> {
+    let algorithms = default_provider().signature_verification_algorithms;
+    Arc::new(Gullible(algorithms.supported_schemes()))
+}
+
 pub(crate) fn client_config_with_schemes(
     version: &'static SupportedProtocolVersion,
     schemes: &[SignatureScheme],
@@ -251,11 +257,7 @@ pub(crate) fn client_config(
         .with_protocol_versions(versions)
         .unwrap()
         .dangerous()
-        .with_custom_certificate_verifier(Arc::new(Gullible(
-            default_provider()
-                .signature_verification_algorithms
-                .supported_schemes(),
-        )));
+        .with_custom_certificate_verifier(gullible());
     match own {
         None => builder.with_no_client_auth(),
         Some(made) => builder
