@@ -27,11 +27,14 @@ static BACKEND: std::sync::Mutex<Option<Backend>> = std::sync::Mutex::new(None);
 struct Facade;
 
 impl log::Log for Facade {
-    fn enabled(&self, _: &log::Metadata<'_>) -> bool {
-        true
+    fn enabled(&self, metadata: &log::Metadata<'_>) -> bool {
+        !is_library(metadata.target()) || log::max_level() >= log::LevelFilter::Debug
     }
 
     fn log(&self, record: &log::Record<'_>) {
+        if !self.enabled(record.metadata()) {
+            return;
+        }
         let text = record.args().to_string();
         write_main(level_of(record), None, &text);
     }
@@ -158,8 +161,15 @@ fn line(level: Level, connection: Option<u64>, text: &str) -> Vec<u8> {
     out
 }
 
+/// What the TLS library says of a connection, anyone on the network can make it say, and kp tells what matters of it with
+/// the connection's number: it is for level debug.
+fn is_library(target: &str) -> bool {
+    target.starts_with("rustls")
+}
+
 fn level_of(record: &log::Record<'_>) -> Level {
     match record.target() {
+        target if is_library(target) => Level::Debug,
         "notice" => Level::Notice,
         "crit" => Level::Crit,
         "alert" => Level::Alert,
@@ -190,6 +200,16 @@ pub fn level_name(level: Level) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_the_tls_library_says_is_for_debugging() {
+        let said = |target| {
+            let mut record = log::Record::builder();
+            level_of(&record.target(target).level(log::Level::Warn).build())
+        };
+        assert_eq!(said("rustls::common_state"), Level::Debug);
+        assert_eq!(said("kp_worker"), Level::Warn);
+    }
 
     #[test]
     fn a_line_is_one_line_in_nginx_form() {
