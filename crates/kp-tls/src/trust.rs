@@ -76,6 +76,8 @@ impl Trust {
     }
 
     /// Judges a chain, the peer's own certificate first.
+    ///
+    /// OpenSSL finds the issuers first and looks at dates last, and nginx shows what was found last.
     pub(crate) fn judge(
         &self,
         chain: &[CertificateDer<'_>],
@@ -84,9 +86,34 @@ impl Trust {
     ) -> Result<(), Reason> {
         let (first, others) = chain.split_first().ok_or(Reason::Unspecified)?;
         let parsed = Certificate::parse(first).ok_or(Reason::BadEncoding)?;
-        if parsed.is_self_issued() {
-            return self.judge_alone(first, &parsed, now_unix_secs);
+        let found = if parsed.is_self_issued() {
+            self.judge_alone(first)
+        } else {
+            self.judge_chain(first, others, purpose, now_unix_secs)
+        };
+        match found {
+            Err(Reason::NameConstraint) => found,
+            Ok(()) => in_time(&parsed, now_unix_secs),
+            Err(reason) => {
+                let linked = linked(parsed, others);
+                let late = linked
+                    .iter()
+                    .find_map(|one| in_time(one, now_unix_secs).err());
+                Err(late.unwrap_or_else(|| match reason {
+                    Reason::NoLocalIssuer => no_issuer(&linked),
+                    reason => reason,
+                }))
+            }
         }
+    }
+
+    fn judge_chain(
+        &self,
+        first: &CertificateDer<'_>,
+        others: &[CertificateDer<'_>],
+        purpose: Use,
+        now_unix_secs: u64,
+    ) -> Result<(), Reason> {
         let entity = EndEntityCert::try_from(first).map_err(|error| of_webpki(&error))?;
         let between: Vec<CertificateDer<'_>> = others
             .iter()
@@ -120,51 +147,51 @@ impl Trust {
             revocation,
             Some(&depth),
         );
-        verified.map(|_| ()).map_err(|error| match error {
-            Error::UnknownIssuer => no_issuer(&parsed, others),
-            error => of_webpki(&error),
-        })
+        verified.map(|_| ()).map_err(|error| of_webpki(&error))
     }
 
     /// A certificate that names itself as its issuer is good if it is itself trusted.
-    fn judge_alone(
-        &self,
-        der: &CertificateDer<'_>,
-        parsed: &Certificate,
-        now_unix_secs: u64,
-    ) -> Result<(), Reason> {
-        if !self.roots.iter().any(|root| root.as_ref() == der.as_ref()) {
-            return Err(Reason::SelfSigned);
+    fn judge_alone(&self, der: &CertificateDer<'_>) -> Result<(), Reason> {
+        if self.roots.iter().any(|root| root.as_ref() == der.as_ref()) {
+            Ok(())
+        } else {
+            Err(Reason::SelfSigned)
         }
-        if now_unix_secs < parsed.not_before_unix_secs() {
-            return Err(Reason::NotYetValid);
-        }
-        if now_unix_secs > parsed.not_after_unix_secs() {
-            return Err(Reason::Expired);
-        }
-        Ok(())
     }
 }
 
-/// Which of OpenSSL's reasons fits a chain that does not lead to anyone trusted.
-fn no_issuer(first: &Certificate, others: &[CertificateDer<'_>]) -> Reason {
+/// The first certificate and, as far as they were shown, its issuers in order.
+fn linked(first: Certificate, others: &[CertificateDer<'_>]) -> Vec<Certificate> {
     let mut left: Vec<Certificate> = others
         .iter()
         .filter_map(|der| Certificate::parse(der))
         .collect();
-    let mut last = first.clone();
-    let mut alone = true;
-    while let Some(index) = left.iter().position(|one| last.is_issued_by(one)) {
-        last = left.swap_remove(index);
-        alone = false;
-        if last.is_self_issued() {
-            return Reason::SelfSignedInChain;
-        }
+    let mut linked = vec![first];
+    while let Some(last) = linked.last()
+        && !last.is_self_issued()
+        && let Some(index) = left.iter().position(|one| last.is_issued_by(one))
+    {
+        linked.push(left.swap_remove(index));
     }
-    if alone {
-        Reason::UnableToVerifyFirst
+    linked
+}
+
+/// Which of OpenSSL's reasons fits a chain that does not lead to anyone trusted.
+fn no_issuer(linked: &[Certificate]) -> Reason {
+    match linked {
+        [_] => Reason::UnableToVerifyFirst,
+        [.., last] if last.is_self_issued() => Reason::SelfSignedInChain,
+        _ => Reason::NoLocalIssuer,
+    }
+}
+
+fn in_time(one: &Certificate, now_unix_secs: u64) -> Result<(), Reason> {
+    if now_unix_secs < one.not_before_unix_secs() {
+        Err(Reason::NotYetValid)
+    } else if now_unix_secs > one.not_after_unix_secs() {
+        Err(Reason::Expired)
     } else {
-        Reason::NoLocalIssuer
+        Ok(())
     }
 }
 
@@ -181,9 +208,9 @@ fn of_webpki(error: &Error) -> Reason {
         | Error::UnsupportedSignatureAlgorithmForPublicKeyContext(_)
         | Error::SignatureAlgorithmMismatch => Reason::SignatureFailure,
         Error::InvalidCrlSignatureForPublicKey => Reason::NoCrl,
-        Error::MaximumPathDepthExceeded | Error::MaximumPathBuildCallsExceeded => {
-            Reason::ChainTooLong
-        }
+        // OpenSSL goes on after "certificate chain too long" (22) and ends with this, which nginx shows.
+        Error::MaximumPathDepthExceeded => Reason::NoLocalIssuer,
+        Error::MaximumPathBuildCallsExceeded => Reason::ChainTooLong,
         Error::EndEntityUsedAsCa => Reason::InvalidCa,
         Error::PathLenConstraintViolated => Reason::PathLength,
         Error::CaUsedAsEndEntity
