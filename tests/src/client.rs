@@ -64,14 +64,32 @@ impl Client {
 
     /// Begins TLS on the connection.
     pub fn upgrade(self, connector: &Connector) -> io::Result<Self> {
+        self.upgrade_in_two(connector, 0, || {})
+    }
+
+    /// The same, with something done after so many bytes of the first flight.
+    pub fn upgrade_in_two(
+        self,
+        connector: &Connector,
+        first: usize,
+        between: impl FnOnce(),
+    ) -> io::Result<Self> {
         let Stream::Plain(socket) = self.stream else {
             panic!("the connection speaks TLS already");
         };
         let mut stream = StreamOwned::new(connector.connection(), socket);
         stream.sock.set_read_timeout(Some(SOON))?;
+        let mut hello = Vec::new();
+        stream.conn.write_tls(&mut hello)?;
+        let (before, after) = hello.split_at(first);
+        stream.sock.write_all(before)?;
+        between();
+        stream.sock.write_all(after)?;
         while stream.conn.is_handshaking() {
             stream.conn.complete_io(&mut stream.sock)?;
         }
+        // The last flight of a TLS 1.3 client is left to be written.
+        stream.flush()?;
         Ok(Self::over(Stream::Client(Box::new(stream))))
     }
 

@@ -7,7 +7,7 @@ use crate::reactor::Worker;
 use crate::token::{Key, Kind};
 use crate::transport::{Received, Transport};
 use crate::wheel::TimerId;
-use kp_config::model::{LingeringClose, Location};
+use kp_config::model::{Level, LingeringClose, Location};
 use kp_proxy::Input;
 use kp_proxy::{Cause, Failure, Phase};
 use kp_shm::Counter;
@@ -245,7 +245,7 @@ impl Worker {
                 "client sent invalid header line: \"{}\" while reading client request headers",
                 name.escape_debug()
             );
-            self.log_client(active.client, &text);
+            self.log_client(active.client, Level::Info, &text);
         }
         let first = Some(input);
         self.drive_from(active, first);

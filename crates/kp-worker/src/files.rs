@@ -44,6 +44,7 @@ impl Worker {
             Purpose::Answer => self.answer_done(active, done),
             Purpose::Body => self.spill_done(active, done),
             Purpose::Spool => self.spool_done(active, done),
+            Purpose::ClientPairs | Purpose::UpstreamPair => None,
         }
     }
 
@@ -60,7 +61,7 @@ impl Worker {
                 Some(Input::FileFailed(error))
             }
             Done::Read(result) => self.file_read(active, result),
-            Done::Created(_) | Done::Written(_) => None,
+            Done::Created(_) | Done::Written(_) | Done::Pairs(_) => None,
         }
     }
 

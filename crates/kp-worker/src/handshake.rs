@@ -7,17 +7,21 @@
 use crate::active::NEVER;
 use crate::client::ClientPhase;
 use crate::jobs::errno_text;
+use crate::pairs::{Loaded, Needed};
 use crate::reactor::Worker;
-use crate::secure::Shake;
+use crate::secure::{Secure, Shake};
 use crate::token::{self, Key, Kind};
 use crate::upstream::UpstreamPhase;
+use kp_config::model::Level;
 use kp_proxy::{Cause, ClientVerdict, Failure, Input, Phase, TlsFacts, TlsOffer};
 use kp_shm::Counter;
-use kp_tls::{ClientHello, Reason, TlsError, Verdict};
+use kp_tls::{ClientHello, Pair, Reason, TlsError, Verdict};
 use std::io;
 
 /// Handshakes that go one step in a turn: a third of a millisecond with P-256, one with RSA.
 const STEPS_PER_TURN: usize = 4;
+/// internal_error, fatal, in a record of its own (RFC 8446 §6.2).
+const INTERNAL_ERROR: [u8; 7] = [0x15, 3, 3, 0, 2, 2, 80];
 /// What a client gets to send its first request when its handshake ended while draining.
 const FIRST_REQUEST_MS: u64 = 1000;
 
@@ -75,9 +79,26 @@ impl Worker {
             offer: self.program.uses().tls_offer.then(|| offer_of(hello)),
             ..TlsFacts::default()
         };
+        match self.client_pairs(key, &facts) {
+            Needed::Here(pairs) => self.accept_client(key, facts, &pairs),
+            Needed::Awaited => {
+                if let Some(client) = self.clients.at(key) {
+                    client.transport.wait_for_pairs(facts);
+                }
+            }
+            Needed::Nameless => self.refuse_client(key, "no certificate is named for it"),
+        }
+    }
+
+    /// Begins the session of a client with the settings of its virtual host, and with these certificates beside its own.
+    fn accept_client(&mut self, key: Key, facts: TlsFacts, pairs: &[Pair]) {
+        let Some(client) = self.clients.at(key) else {
+            return;
+        };
         let mut alert = Vec::new();
-        let accepted = match self.tls.server(server) {
-            Some(server) => server.accept(&mut alert),
+        let accepted = match self.tls.server(facts.server) {
+            Some(server) if pairs.is_empty() => server.accept(&mut alert),
+            Some(server) => server.accept_with(pairs, &mut alert),
             None => Err(TlsError::Rejected),
         };
         let (transport, pool) = (&mut client.transport, &mut self.buffers);
@@ -89,6 +110,34 @@ impl Worker {
             }
         };
         self.client_shaken(key, shake);
+    }
+
+    /// Certificates for a client came.
+    pub(crate) fn client_pairs_loaded(&mut self, key: Key, loaded: Loaded) {
+        let waiting = self.clients.at(key).and_then(|client| {
+            let secure = client.transport.secure.as_deref_mut()?;
+            secure.stop_waiting()
+        });
+        // A client that left meanwhile has no use for them.
+        let Some(facts) = waiting else {
+            return;
+        };
+        match self.keep_client_pairs(facts.server, loaded) {
+            Ok(pairs) => self.accept_client(key, facts, &pairs),
+            Err(why) => self.refuse_client(key, &why),
+        }
+    }
+
+    /// There is no certificate for a client, through no fault of its own.
+    fn refuse_client(&mut self, key: Key, why: &str) {
+        if let Some(client) = self.clients.at(key) {
+            client
+                .transport
+                .refuse_hello(&INTERNAL_ERROR, &mut self.buffers);
+        }
+        self.counters.increment(Counter::TlsHandshakesFailed);
+        self.log_client(key, Level::Error, &format!("{why} while SSL handshaking"));
+        self.close_client(key);
     }
 
     /// The handshake is over: the first request may be here already.
@@ -138,7 +187,7 @@ impl Worker {
     /// A client's handshake came to nothing.
     fn client_unshaken(&mut self, key: Key, text: &str) {
         self.counters.increment(Counter::TlsHandshakesFailed);
-        self.log_client(key, &format!("{text} while SSL handshaking"));
+        self.log_client(key, Level::Info, &format!("{text} while SSL handshaking"));
         self.close_client(key);
     }
 
@@ -191,64 +240,128 @@ impl Worker {
         if upstream.phase != UpstreamPhase::Handshake {
             return;
         }
-        let begun = match secure.planned() {
-            Some(partner) => Some(match self.tls.upstream(partner.identity) {
-                Some(tls) => tls.connect(partner.peer, &String::from_utf8_lossy(&partner.tls.name)),
-                None => Err(TlsError::NotOpen),
-            }),
-            None => None,
-        };
-        let shake = match begun {
-            Some(Ok(session)) => upstream.transport.begin_shake(session, &mut self.buffers),
-            Some(Err(error)) => Shake::Failed(error),
-            None => upstream
-                .transport
-                .shake(&mut upstream.input, &mut self.buffers),
-        };
-        let active = upstream
-            .active
-            .and_then(|active| self.exchanges.lend(active));
-        let Some(mut active) = active else {
+        if secure.is_planned() {
+            return self.begin_upstream(key);
+        }
+        let shake = upstream
+            .transport
+            .shake(&mut upstream.input, &mut self.buffers);
+        self.upstream_shaken(key, shake);
+    }
+
+    /// Begins the handshake with an upstream, once its certificate is there if variables name one.
+    fn begin_upstream(&mut self, key: Key) {
+        let planned = self.upstreams.at(key).and_then(|upstream| {
+            let secure = upstream.transport.secure.as_deref_mut()?;
+            secure.partner.take()
+        });
+        let Some(partner) = planned else {
             return;
         };
-        let input = match shake {
-            Shake::Blocked => {
-                self.exchanges.restore(active.key, active);
-                return;
-            }
+        let needed = self.upstream_pair(key, &partner);
+        if let Some(upstream) = self.upstreams.at(key)
+            && let Some(secure) = upstream.transport.secure.as_deref_mut()
+        {
+            secure.partner = Some(partner);
+            secure.queued = matches!(needed, Needed::Awaited);
+        }
+        match needed {
+            Needed::Here(pairs) => self.greet_upstream(key, pairs.first()),
+            Needed::Awaited => {}
+            Needed::Nameless => self.upstream_shaken(key, Shake::Failed(TlsError::NotOpen)),
+        }
+    }
+
+    fn greet_upstream(&mut self, key: Key, pair: Option<&Pair>) {
+        let Some(upstream) = self.upstreams.at(key) else {
+            return;
+        };
+        let Some(secure) = upstream.transport.secure.as_deref_mut() else {
+            return;
+        };
+        secure.queued = false;
+        let Some(partner) = secure.partner.as_deref() else {
+            return;
+        };
+        let name = String::from_utf8_lossy(&partner.tls.name);
+        let session = match (self.tls.upstream(partner.identity), pair) {
+            (Some(tls), Some(pair)) => tls.connect_with(pair, partner.peer, &name),
+            (Some(tls), None) => tls.connect(partner.peer, &name),
+            (None, _) => Err(TlsError::NotOpen),
+        };
+        let shake = match session {
+            Ok(session) => upstream.transport.begin_shake(session, &mut self.buffers),
+            Err(error) => Shake::Failed(error),
+        };
+        self.upstream_shaken(key, shake);
+    }
+
+    /// The certificate for an upstream came.
+    pub(crate) fn upstream_pair_loaded(&mut self, key: Key, loaded: Loaded) {
+        let identity = self
+            .upstreams
+            .peek(key)
+            .filter(|upstream| upstream.phase == UpstreamPhase::Handshake)
+            .and_then(|upstream| Some(upstream.transport.partner()?.identity));
+        let Some(identity) = identity else {
+            return;
+        };
+        match self.keep_upstream_pair(identity, loaded) {
+            Ok(pairs) => self.greet_upstream(key, pairs.first()),
+            Err(why) => self.upstream_failed(key, Cause::TlsHandshake, why),
+        }
+    }
+
+    fn upstream_shaken(&mut self, key: Key, shake: Shake) {
+        match shake {
+            Shake::Blocked => {}
             Shake::Opened => self.upstream_opened(key),
             Shake::Failed(TlsError::Certificate(reason)) => {
-                active.exchange.record.detail = Some(self.certificate_text(key, reason));
-                Input::UpstreamFailed(Failure::new(Phase::Handshake, Cause::TlsVerify))
+                let text = self.certificate_text(key, reason);
+                self.upstream_failed(key, Cause::TlsVerify, text);
             }
             Shake::Failed(error) => {
-                active.exchange.record.detail =
-                    Some(format!("SSL_do_handshake() failed (SSL: {error})"));
-                Input::UpstreamFailed(Failure::new(Phase::Handshake, Cause::TlsHandshake))
+                let text = format!("SSL_do_handshake() failed (SSL: {error})");
+                self.upstream_failed(key, Cause::TlsHandshake, text);
             }
             Shake::Ended(errno) => {
-                active.exchange.record.detail = Some(peer_closed(errno));
-                Input::UpstreamFailed(Failure::new(Phase::Handshake, Cause::TlsHandshake))
+                self.upstream_failed(key, Cause::TlsHandshake, peer_closed(errno));
             }
             // Only a client's handshake reads a hello.
             Shake::Hello(_) | Shake::Plain(_) => {
-                Input::UpstreamFailed(Failure::new(Phase::Handshake, Cause::Internal))
-            }
-        };
-        self.drive_from(active, Some(input));
-    }
-
-    fn upstream_opened(&mut self, key: Key) -> Input {
-        self.counters.increment(Counter::UpstreamTlsHandshakes);
-        if let Some(upstream) = self.upstreams.at(key) {
-            upstream.phase = UpstreamPhase::Busy;
-            let session = upstream.transport.secure.as_deref();
-            if session.is_some_and(|secure| secure.is_resumed()) {
-                self.counters
-                    .increment(Counter::UpstreamTlsHandshakesResumed);
+                self.upstream_failed(key, Cause::Internal, String::new());
             }
         }
-        Input::Connected { reused: false }
+    }
+
+    fn upstream_failed(&mut self, key: Key, cause: Cause, detail: String) {
+        let active = self
+            .upstreams
+            .peek(key)
+            .and_then(|upstream| upstream.active)
+            .and_then(|active| self.exchanges.lend(active));
+        if let Some(mut active) = active {
+            active.exchange.record.detail = Some(detail);
+            let failure = Failure::new(Phase::Handshake, cause);
+            self.drive_from(active, Some(Input::UpstreamFailed(failure)));
+        }
+    }
+
+    fn upstream_opened(&mut self, key: Key) {
+        self.counters.increment(Counter::UpstreamTlsHandshakes);
+        let Some(upstream) = self.upstreams.at(key) else {
+            return;
+        };
+        upstream.phase = UpstreamPhase::Busy;
+        let secure = upstream.transport.secure.as_deref();
+        if secure.is_some_and(Secure::is_resumed) {
+            self.counters
+                .increment(Counter::UpstreamTlsHandshakesResumed);
+        }
+        let active = upstream.active;
+        if let Some(active) = active.and_then(|active| self.exchanges.lend(active)) {
+            self.drive_from(active, Some(Input::Connected { reused: false }));
+        }
     }
 
     /// nginx's sentence about a certificate that does not hold.

@@ -3,8 +3,10 @@
 //! Two threads, started when the first job comes, so that a worker that only proxies stays single-threaded. They touch
 //! nothing of the worker: a job owns what it needs and comes back whole through a channel, with a wake-up for the loop.
 
+use crate::pairs::Loaded;
 use crate::token::Key;
 use kp_proxy::io::{FileError, FileFacts, FileQuery};
+use kp_tls::{Pair, PairName};
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
@@ -15,7 +17,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 /// Threads per worker: one slow disk read must not hold up another file.
 const THREADS: usize = 2;
 
-/// What a file operation of an exchange is for.
+/// What a file operation is for; where not said otherwise, the key names an exchange.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Purpose {
     /// A static answer.
@@ -24,6 +26,10 @@ pub(crate) enum Purpose {
     Body,
     /// The response, kept for a slow client.
     Spool,
+    /// Certificates for a client in its handshake, which the key names.
+    ClientPairs,
+    /// A certificate for an upstream in its handshake, which the key names.
+    UpstreamPair,
 }
 
 /// Something to do.
@@ -50,6 +56,11 @@ pub(crate) enum Job {
         offset: u64,
         data: Vec<u8>,
     },
+    /// Read certificates and their keys.
+    Pairs {
+        names: Vec<PairName>,
+        passwords: Vec<Vec<u8>>,
+    },
 }
 
 /// What came of it.
@@ -63,6 +74,8 @@ pub(crate) enum Done {
     Created(io::Result<(File, PathBuf)>),
     /// The buffer that was written, for reuse.
     Written(io::Result<Vec<u8>>),
+    /// The certificates, each under its name, or why not.
+    Pairs(Loaded),
 }
 
 type Task = (Key, Purpose, Job);
@@ -143,11 +156,22 @@ fn work(tasks: &Receiver<Task>, results: &Sender<Outcome>, waker: &mio::Waker, o
             Job::Write { file, offset, data } => {
                 Done::Written(file.write_all_at(&data, offset).map(|()| data))
             }
+            Job::Pairs { names, passwords } => Done::Pairs(
+                names
+                    .into_iter()
+                    .map(|name| load(name, &passwords))
+                    .collect(),
+            ),
         };
         if results.send((key, purpose, done)).is_err() || waker.wake().is_err() {
             return;
         }
     }
+}
+
+fn load(name: PairName, passwords: &[Vec<u8>]) -> (PairName, Result<Pair, String>) {
+    let pair = name.load(passwords, &mut |path| std::fs::read(path));
+    (name, pair)
 }
 
 fn open(query: &FileQuery) -> Result<(File, FileFacts), FileError> {

@@ -23,6 +23,7 @@ pub mod log_file;
 mod logs;
 mod output;
 mod own;
+mod pairs;
 mod panic_note;
 mod park;
 mod reactor;

@@ -236,24 +236,18 @@ impl Worker {
     }
 
     /// Writes about a client that has no routed exchange.
-    pub(crate) fn log_client(&self, key: Key, text: &str) {
+    pub(crate) fn log_client(&self, key: Key, level: Level, text: &str) {
         let Some(client) = self.clients.peek(key) else {
             return;
         };
         let front = self.fronts.at(client, &self.listeners);
         let targets = &self.location(front.root).error_log;
-        if error_log::wants(targets, Level::Info) {
+        if error_log::wants(targets, level) {
             let remote = client
                 .remote
                 .map_or_else(|| "unix:".to_owned(), |remote| remote.ip().to_string());
             let text = format!("{text}, client: {remote}, server: {}", front.name);
-            error_log::write(
-                targets,
-                &self.logs.fds,
-                Level::Info,
-                Some(client.serial),
-                &text,
-            );
+            error_log::write(targets, &self.logs.fds, level, Some(client.serial), &text);
         }
     }
 

@@ -1,6 +1,7 @@
 //! The worker's own descriptors: signals, the channel to the master, the master itself, the wake-up of the job threads.
 
 use crate::heritage::message;
+use crate::jobs::{Done, Purpose};
 use crate::log_file;
 use crate::reactor::Worker;
 use crate::token::{Key, Kind};
@@ -190,6 +191,17 @@ impl Worker {
     /// Takes in what the job threads finished.
     fn take_results(&mut self) {
         while let Some((key, purpose, done)) = self.jobs.finished() {
+            let done = match (purpose, done) {
+                (Purpose::ClientPairs, Done::Pairs(loaded)) => {
+                    self.client_pairs_loaded(key, loaded);
+                    continue;
+                }
+                (Purpose::UpstreamPair, Done::Pairs(loaded)) => {
+                    self.upstream_pair_loaded(key, loaded);
+                    continue;
+                }
+                (_, done) => done,
+            };
             // An exchange that ended meanwhile has no use for it.
             let Some(mut active) = self.exchanges.lend(key) else {
                 continue;

@@ -14,6 +14,7 @@ use crate::jobs::Jobs;
 use crate::listeners::{Fronts, Listening};
 use crate::logs::Logs;
 use crate::own::Own;
+use crate::pairs::Pairs;
 use crate::response_head::RESPONSE_HEAD_MAX;
 use crate::secure::Secure;
 use crate::slots::Slots;
@@ -82,6 +83,8 @@ pub(crate) struct Worker {
     pub(crate) hasher: RandomState,
     /// Certificates, trust, sessions.
     pub(crate) tls: &'static Tls,
+    /// Certificates that were loaded for connections.
+    pub(crate) pairs: Pairs,
     pub(crate) counters: Block,
     pub(crate) logs: Logs,
     pub(crate) jobs: Jobs,
@@ -148,6 +151,7 @@ impl Worker {
             pool: Pool::new(&config.http.upstreams),
             hasher: RandomState::new(),
             tls,
+            pairs: Pairs::default(),
             counters: heritage.shm.counters().block(heritage.row),
             logs: Logs::new(heritage.log_files),
             jobs: Jobs::new(waker, &config.temp_paths),

@@ -44,7 +44,9 @@ pub(crate) struct Secure {
     write_broken: Option<i32>,
     /// Why it failed; told to the error log once.
     failure: Option<TlsError>,
-    /// Waits in the queue of handshakes; an upstream's only, a client has a mark of its own.
+    /// A client's handshake waits for certificates; what is known of it so far.
+    waiting: Option<Box<TlsFacts>>,
+    /// Waits in the queue of handshakes, or for its certificate; an upstream's only, a client has marks of its own.
     pub(crate) queued: bool,
     /// What an exchange may know of it.
     facts: Option<Rc<TlsFacts>>,
@@ -125,6 +127,7 @@ impl Secure {
             broken_off: false,
             write_broken: None,
             failure: None,
+            waiting: None,
             queued: false,
             facts: None,
             partner: None,
@@ -139,12 +142,14 @@ impl Secure {
         }
     }
 
-    /// Whom a handshake has to be begun with.
-    pub(crate) fn planned(&self) -> Option<&Partner> {
-        match &self.stage {
-            Stage::Planned => self.partner.as_deref(),
-            Stage::Hello(..) | Stage::Session(_) => None,
-        }
+    /// Whether a handshake with an upstream has to be begun.
+    pub(crate) fn is_planned(&self) -> bool {
+        matches!(self.stage, Stage::Planned)
+    }
+
+    /// What a handshake waited with for certificates.
+    pub(crate) fn stop_waiting(&mut self) -> Option<TlsFacts> {
+        self.waiting.take().map(|facts| *facts)
     }
 
     /// The handshake is over: what it agreed upon, and what is made of the client's certificate.
@@ -211,11 +216,25 @@ impl Transport {
     /// Goes on with a handshake: reads what is there and answers it. Plaintext that came behind its end is appended to
     /// `plain`.
     pub(crate) fn shake(&mut self, plain: &mut Vec<u8>, pool: &mut Buffers) -> Shake {
+        if self
+            .secure
+            .as_deref()
+            .is_some_and(|secure| secure.waiting.is_some())
+        {
+            return Shake::Blocked;
+        }
         match self.secure.as_deref().map(|secure| &secure.stage) {
             Some(Stage::Hello(..)) => self.read_hello(pool),
             Some(Stage::Session(_)) => self.shake_on(plain, pool),
             Some(Stage::Planned) => Shake::Blocked,
             None => Shake::Opened,
+        }
+    }
+
+    /// The handshake goes on when certificates have come.
+    pub(crate) fn wait_for_pairs(&mut self, facts: TlsFacts) {
+        if let Some(secure) = self.secure.as_deref_mut() {
+            secure.waiting = Some(Box::new(facts));
         }
     }
 

@@ -230,7 +230,7 @@ impl Worker {
             Done::Created(Err(error)) => Some(("open", error)),
             Done::Written(Err(error)) => Some(("pwrite", error)),
             Done::Read(Err(error)) => Some(("pread", error)),
-            Done::Opened(_) => None,
+            Done::Opened(_) | Done::Pairs(_) => None,
         };
         if let Some((call, error)) = failed {
             let text = format!(
