@@ -118,10 +118,7 @@ impl Worker {
         let prepared: &'static crate::Prepared = Box::leak(Box::new(heritage.prepared));
         let (config, program, tls) = (&prepared.config, &prepared.program, &prepared.tls);
         let poll = Poll::new()?;
-        let waker = Arc::new(mio::Waker::new(
-            poll.registry(),
-            Token(Own::token(Own::JOBS)),
-        )?);
+        let waker = mio::Waker::new(poll.registry(), Token(Own::token(Own::JOBS)))?;
         let clock = Clock::new();
         let mut seed = [0; 8];
         kp_sys::random(&mut seed)?;
@@ -154,7 +151,7 @@ impl Worker {
             pairs: Pairs::default(),
             counters: heritage.shm.counters().block(heritage.row),
             logs: Logs::new(heritage.log_files),
-            jobs: Jobs::new(waker, &config.temp_paths),
+            jobs: Jobs::new(Arc::new(waker), &config.temp_paths),
             own: Own::new(heritage.channel, heritage.master)?,
             drain: None,
             successor: false,
