@@ -10,9 +10,11 @@ use nix::sys::mman::{MapFlags, ProtFlags, mmap};
 use nix::sys::stat::{Mode, fstat};
 use nix::unistd::ftruncate;
 use std::ffi::{CStr, c_void};
-use std::io;
+use std::fs::File;
+use std::io::{self, Write};
 use std::num::NonZeroUsize;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileExt;
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
 
@@ -118,6 +120,38 @@ impl MemoryFile {
     }
 }
 
+/// Bytes in memory that a descriptor stands for, and that nobody can change any more: for secrets that another process is to
+/// read, which do not fit into a message and must not stand in a file.
+///
+/// # Errors
+///
+/// The system has no memory or no descriptor left.
+pub fn sealed(name: &CStr, bytes: &[u8]) -> io::Result<OwnedFd> {
+    let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
+    let mut file = File::from(memfd_create(name, flags).map_err(from_errno)?);
+    file.write_all(bytes)?;
+    let seals = SealFlag::F_SEAL_SHRINK
+        | SealFlag::F_SEAL_GROW
+        | SealFlag::F_SEAL_WRITE
+        | SealFlag::F_SEAL_SEAL;
+    fcntl(&file, FcntlArg::F_ADD_SEALS(seals)).map_err(from_errno)?;
+    Ok(file.into())
+}
+
+/// What stands in memory that was made by [`sealed`].
+///
+/// # Errors
+///
+/// It cannot be read.
+pub fn contents(descriptor: OwnedFd) -> io::Result<Vec<u8>> {
+    let file = File::from(descriptor);
+    let length = usize::try_from(file.metadata()?.len()).map_err(io::Error::other)?;
+    let mut bytes = vec![0; length];
+    // Where the writer left off is where the shared offset stands.
+    file.read_exact_at(&mut bytes, 0)?;
+    Ok(bytes)
+}
+
 fn bytes(cells: usize) -> io::Result<NonZeroUsize> {
     cells
         .checked_mul(size_of::<AtomicU64>())
@@ -174,5 +208,14 @@ mod tests {
             }
         }
         assert_eq!(memory.cells()[3].load(Relaxed), 7);
+    }
+
+    #[test]
+    fn what_was_sealed_is_read_and_cannot_be_changed() {
+        let descriptor = sealed(c"kp-test", b"secret").unwrap();
+        let writer = File::from(descriptor.try_clone().unwrap());
+        assert!(writer.write_all_at(b"x", 0).is_err());
+        assert!(writer.set_len(3).is_err());
+        assert_eq!(contents(descriptor).unwrap(), b"secret");
     }
 }

@@ -422,6 +422,11 @@ impl Worker {
 
     /// Ends a client connection at once.
     pub(crate) fn close_client(&mut self, key: Key) {
+        let broken = self.clients.at(key).map(|client| &mut client.transport);
+        if let Some(error) = broken.and_then(Transport::take_failure) {
+            let text = format!("SSL_read() failed (SSL: {error})");
+            self.log_client(key, Level::Info, &text);
+        }
         let Some(mut client) = self.clients.remove(key) else {
             return;
         };

@@ -8,6 +8,7 @@ use crate::token::{Key, Kind};
 use kp_config::model::StopSignal;
 use kp_shm::State;
 use kp_sys::signals::{self, Signals};
+use kp_tls::PairUpdate;
 use mio::unix::SourceFd;
 use mio::{Interest, Poll, Token};
 use std::io;
@@ -157,6 +158,7 @@ impl Worker {
         match bytes {
             [message::COMMIT, ..] => self.poll_listeners(),
             [message::SUCCESSOR, ..] => self.successor = true,
+            [message::CERTIFICATE, ..] => self.take_certificate(fds),
             [message::LOGS, high, low, ..] => {
                 self.flush_logs(true);
                 self.logs
@@ -170,6 +172,18 @@ impl Worker {
             _ => {
                 log::error!(target: "alert", "the master sent a message this worker does not know");
             }
+        }
+    }
+
+    /// The master has read a changed certificate and found it good; handshakes use it from here on.
+    fn take_certificate(&mut self, fds: &[OwnedFd]) {
+        let came = fds.first().map(OwnedFd::try_clone);
+        let update = came
+            .and_then(|fd| kp_sys::memfile::contents(fd.ok()?).ok())
+            .and_then(|bytes| PairUpdate::decode(&bytes));
+        let used = update.map(|update| self.tls.apply(&update));
+        if !matches!(used, Some(Ok(()))) {
+            log::error!(target: "alert", "a changed certificate could not be taken up");
         }
     }
 

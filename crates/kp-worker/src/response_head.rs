@@ -50,11 +50,11 @@ impl Worker {
 
     /// A head that came in pieces, or behind an interim one, is put together in the connection's own buffer.
     fn read_rest_of_head(&mut self, active: &mut Active) -> Turn {
-        if active.response.any_byte {
-            match self.parse_response_head(active) {
-                Turn::Nothing => {}
-                found => return found,
-            }
+        // Bytes may also have come with the end of a TLS handshake.
+        active.response.any_byte = true;
+        match self.parse_response_head(active) {
+            Turn::Nothing => {}
+            found => return found,
         }
         let Some(upstream) = active.upstream.and_then(|key| self.upstreams.at(key)) else {
             return Turn::Nothing;

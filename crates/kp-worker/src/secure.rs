@@ -254,9 +254,7 @@ impl Transport {
         let Stage::Hello(_, mut bytes) = before else {
             return Shake::Blocked;
         };
-        let progressed = self.take_in(&mut bytes, plain, pool);
-        pool.give(&mut bytes);
-        match progressed {
+        match self.take_in(&mut bytes, plain, pool) {
             Some(ended) => ended,
             None => self.shake_on(plain, pool),
         }
@@ -287,47 +285,48 @@ impl Transport {
     }
 
     fn read_hello(&mut self, pool: &mut Buffers) -> Shake {
-        loop {
-            let Some(Stage::Hello(_, bytes)) =
-                self.secure.as_deref_mut().map(|secure| &mut secure.stage)
-            else {
-                return Shake::Blocked;
-            };
-            pool.fill(bytes);
-            let mut bytes = std::mem::take(bytes);
-            let fed = self.feed(&mut bytes, RECORD_MAX);
+        let mut sealed = std::mem::take(&mut pool.sealed);
+        sealed.clear();
+        let shake = loop {
+            if let Some(Stage::Hello(_, bytes)) = self.stage_mut() {
+                sealed.append(bytes);
+            }
+            let fed = self.feed(&mut sealed, RECORD_MAX);
             let Some(secure) = self.secure.as_deref_mut() else {
-                return Shake::Blocked;
+                break Shake::Blocked;
             };
-            let outgoing = &mut secure.outgoing;
-            let Stage::Hello(reader, place) = &mut secure.stage else {
-                return Shake::Blocked;
+            let Stage::Hello(reader, bytes) = &mut secure.stage else {
+                break Shake::Blocked;
             };
             match fed {
                 Fed::Bytes => {}
                 Fed::Nothing => {
-                    if bytes.is_empty() {
-                        pool.give(&mut bytes);
-                    }
-                    *place = bytes;
-                    return Shake::Blocked;
+                    // What there is waits in memory of its own size.
+                    *bytes = sealed.to_vec();
+                    break Shake::Blocked;
                 }
-                Fed::End => return Shake::Ended(None),
-                Fed::Broken(errno) => return Shake::Ended(Some(errno)),
+                Fed::End => break Shake::Ended(None),
+                Fed::Broken(errno) => break Shake::Ended(Some(errno)),
             }
-            match reader.read(&bytes, outgoing) {
-                Ok(Hello::Incomplete) => *place = bytes,
+            match reader.read(&sealed, &mut secure.outgoing) {
+                Ok(Hello::Incomplete) => {}
                 Ok(Hello::Complete(hello)) => {
-                    *place = bytes;
-                    return Shake::Hello(hello);
+                    *bytes = sealed.to_vec();
+                    break Shake::Hello(hello);
                 }
-                Ok(Hello::NotTls) => return Shake::Plain(bytes),
+                Ok(Hello::NotTls) => break Shake::Plain(sealed.to_vec()),
                 Err(error) => {
                     self.flush_sealed(pool);
-                    return Shake::Failed(error);
+                    break Shake::Failed(error);
                 }
             }
-        }
+        };
+        pool.sealed = sealed;
+        shake
+    }
+
+    fn stage_mut(&mut self) -> Option<&mut Stage> {
+        self.secure.as_deref_mut().map(|secure| &mut secure.stage)
     }
 
     /// Reads and answers until the handshake is over or nothing more is there.
@@ -521,8 +520,7 @@ impl Transport {
         sealed: &mut Vec<u8>,
         pool: &mut Buffers,
     ) -> Result<(), i32> {
-        let session = self.secure.as_deref_mut().map(|secure| &mut secure.stage);
-        let Some(Stage::Session(session)) = session else {
+        let Some(Stage::Session(session)) = self.stage_mut() else {
             return Err(PROTOCOL_ERROR);
         };
         session

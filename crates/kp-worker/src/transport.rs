@@ -11,6 +11,7 @@ use crate::buffers::Buffers;
 use crate::secure::{Partner, Secure};
 use kp_proxy::TlsFacts;
 use kp_sys::io;
+use kp_tls::TlsError;
 use std::io::{ErrorKind, IoSlice};
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
@@ -160,6 +161,11 @@ impl Transport {
     /// What an exchange may know of the TLS connection; `None` before its hello and without TLS.
     pub(crate) fn facts(&self) -> Option<&Rc<TlsFacts>> {
         self.secure.as_deref()?.facts()
+    }
+
+    /// Why TLS broke, once.
+    pub(crate) fn take_failure(&mut self) -> Option<TlsError> {
+        self.secure.as_deref_mut()?.take_failure()
     }
 
     /// Whom TLS is spoken with, towards an upstream.

@@ -306,6 +306,14 @@ impl Worker {
         if matches!(active.response.stage, ResponseStage::Tunnel(_)) {
             self.counters.decrement(Counter::TunnelsActive);
         }
+        let broken = self
+            .upstreams
+            .at(key)
+            .map(|upstream| &mut upstream.transport);
+        if let Some(error) = broken.and_then(Transport::take_failure) {
+            let text = format!("SSL_read() failed (SSL: {error}) while reading upstream");
+            self.log_exchange(active, Level::Error, &text);
+        }
         self.end_booking(active, key);
         self.close_upstream(key);
     }

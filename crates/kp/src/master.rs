@@ -3,11 +3,12 @@
 //! One thread, one `poll(2)`. Here are the loop, its start and its end; `hear` takes in what comes, `reload` tries a new
 //! configuration and `queue` keeps who waits for that, `succession` deals with the masters before and after this one, `ask`
 //! answers questions, of which `status` is the largest, `carry_out` does what the plan wants, `reopen` hands out new log
-//! files, `books` watches the shared tables.
+//! files, `books` watches the shared tables, `certificates` tends to TLS.
 
 mod ask;
 mod books;
 mod carry_out;
+mod certificates;
 mod hear;
 mod queue;
 mod reload;
@@ -27,6 +28,7 @@ use crate::settings::Place;
 use crate::spawn::House;
 use crate::upgrade::Program;
 use books::Books;
+use certificates::Certificates;
 use kp_sys::clock;
 use kp_sys::poll::{self, Interest};
 use kp_sys::signals::{
@@ -85,6 +87,7 @@ pub(crate) struct Master {
     reloads: ReloadQueue,
     reopenings: Reopenings,
     books: Books,
+    certificates: Certificates,
     notifier: Notifier,
     program: Program,
     predecessor: Option<Predecessor>,
@@ -115,6 +118,7 @@ impl Master {
             reloads: ReloadQueue::default(),
             reopenings: Reopenings::default(),
             books: Books::default(),
+            certificates: Certificates::default(),
             notifier: Notifier::new(),
             program: opened.program,
             predecessor: opened.predecessor,
@@ -154,6 +158,7 @@ impl Master {
             self.settle_reopenings(now);
             self.plan.tick(now);
             self.books.look(&self.house.shm, now);
+            self.tend_certificates(now);
             if !self.plan.is_starting() {
                 self.listeners.sweep(now);
             }
@@ -169,6 +174,7 @@ impl Master {
             .deadline_ms()
             .into_iter()
             .chain(self.books.due_ms())
+            .chain([self.certificates.due_ms()])
             .chain(listeners)
             .chain(self.control.deadline_ms())
             .chain(self.reopenings.deadline_ms())

@@ -504,3 +504,79 @@ fn nothing_is_lost_on_reloads_over_tls() {
     });
     assert!(asked > 50, "{asked}");
 }
+
+/// The certificate that a new connection gets.
+fn shown(kp: &Kp, connector: &Connector) -> Vec<u8> {
+    let client = Client::secure(&kp.address(), &connector.fresh());
+    client.seen().certificates[0].clone()
+}
+
+/// Shows: ssl_certificate_reload
+#[test]
+fn a_changed_certificate_is_taken_up_by_the_workers_that_serve() {
+    let origin = Origin::ok();
+    let (setup, authority) = setup(&origin);
+    let kp = setup
+        .server("ssl_certificate_reload on;")
+        .main("worker_processes 2;")
+        .start();
+    kp.wait_workers(2);
+    let connector = Connector::new(&authority, "a.test");
+    let mut open = secure(&kp, &authority);
+    let (workers, first) = (kp.worker_pids(), shown(&kp, &connector));
+    let next = authority.issue_as(Kind::Rsa, &["a.test"], |_| {});
+    std::fs::write(kp.path("a.crt"), &next.certificate).expect("written");
+    std::fs::write(kp.path("a.key"), &next.key).expect("written");
+    // Both workers: a few connections in a row.
+    wait::until(SOON, "the changed certificate", || {
+        (0..6).all(|_| shown(&kp, &connector) != first)
+    });
+    let changed = shown(&kp, &connector);
+    assert_eq!(open.ask(GET).text(), "ok", "open connections go on");
+    std::fs::write(kp.path("a.key"), "no key any more").expect("written");
+    kp.wait_error("the one before stays");
+    assert_eq!(shown(&kp, &connector), changed);
+    std::fs::write(kp.path("a.key"), &next.key).expect("written");
+    wait::until(SOON, "the good pair to be seen", || {
+        kp.error_log().matches("is in use").count() == 2
+    });
+    assert_eq!(kp.error_log().matches("the one before stays").count(), 1);
+    let mut now = kp.worker_pids();
+    let mut before = workers;
+    now.sort_unstable();
+    before.sort_unstable();
+    assert_eq!(now, before);
+    // A worker that is forked later has it, too.
+    kp_tests::process::signal(now[0], Signal::SIGKILL);
+    kp.wait_workers(2);
+    assert!((0..6).all(|_| shown(&kp, &connector) == changed));
+}
+
+/// Shows: ssl_certificate_cache
+#[test]
+fn certificates_that_variables_name_are_read_for_the_handshake() {
+    let authority = Authority::default();
+    let (a, b) = (authority.issue(&["a.test"]), authority.issue(&["b.test"]));
+    let text = "http { server { listen %LISTEN% ssl; ssl_certificate $ssl_server_name.crt;
+        ssl_certificate_key $ssl_server_name.key; %CACHE% location / { return 200 $ssl_server_name; } } }";
+    for cache in ["", "ssl_certificate_cache max=10;"] {
+        let kp = Setup::new(text)
+            .with("CACHE", cache)
+            .file("a.test.crt", a.certificate.clone())
+            .file("a.test.key", a.key.clone())
+            .file("b.test.crt", b.certificate.clone())
+            .file("b.test.key", b.key.clone())
+            .start();
+        let get = |name: &str| {
+            let mut client = Client::try_secure(&kp.address(), &Connector::new(&authority, name))?;
+            Ok::<_, std::io::Error>(client.ask(GET).text())
+        };
+        for name in ["a.test", "b.test", "a.test"] {
+            assert_eq!(get(name).expect("a handshake"), name);
+        }
+        assert!(get("c.test").is_err());
+        kp.wait_error("c.test.crt\": open() failed (2: No such file or directory)");
+        std::fs::remove_file(kp.path("a.test.key")).expect("removed");
+        assert_eq!(get("a.test").is_ok(), !cache.is_empty());
+    }
+}

@@ -1,0 +1,258 @@
+//! What the master does for TLS while workers serve: it moves on to the next ticket key, takes up certificates whose files
+//! changed (`ssl_certificate_reload`), and warns of those that are about to end.
+//!
+//! A pair is read when its files are as they were at the look before: who replaces two files has a moment between them. What
+//! is wrong with it is told once for each change, and the pair in use stays.
+
+use super::Master;
+use crate::crew::Crew;
+use crate::report;
+use kp_sys::socket::send_fds;
+use kp_sys::{clock, memfile};
+use kp_tls::{PairUpdate, WatchedPair, watched_pairs};
+use kp_worker::message;
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::time::Duration;
+
+/// Looks at files. Two of them, and what comes in between, are to be within two seconds.
+const LOOK_EVERY_MS: u64 = 700;
+/// Warnings of certificates that end soon.
+const WARN_EVERY_MS: u64 = 24 * 3600 * 1000;
+/// A file that is hardly older than what was read of it may have changed meanwhile.
+const FRESH_S: i64 = 2;
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Certificates {
+    look_at_ms: Option<u64>,
+    warn_at_ms: u64,
+    rotate_at_ms: u64,
+    /// By generation.
+    watched: HashMap<u32, Vec<Watch>>,
+}
+
+#[derive(Debug)]
+struct Watch {
+    pair: WatchedPair,
+    /// What was read is of this; `None`: it may be older than its files.
+    used: Option<Vec<Stamp>>,
+    /// What the last look saw.
+    seen: Vec<Stamp>,
+}
+
+/// What tells one content of a file from another; `None`: there is no file.
+type Stamp = Option<(u64, u64, i64, i64, u64)>;
+
+impl Default for Certificates {
+    fn default() -> Self {
+        let now = clock::monotonic_ms();
+        Self {
+            look_at_ms: None,
+            warn_at_ms: now + WARN_EVERY_MS,
+            rotate_at_ms: now,
+            watched: HashMap::new(),
+        }
+    }
+}
+
+impl Certificates {
+    /// When there is something to do.
+    pub(super) fn due_ms(&self) -> u64 {
+        let look = self.look_at_ms.unwrap_or(u64::MAX);
+        look.min(self.warn_at_ms).min(self.rotate_at_ms)
+    }
+
+    /// Begins to watch for a generation, and forgets those that are gone.
+    fn follow(&mut self, crews: &[Crew], now: u64) {
+        self.watched
+            .retain(|number, _| crews.iter().any(|crew| crew.number == *number));
+        for crew in crews {
+            self.watched.entry(crew.number).or_insert_with(|| {
+                let pairs = watched_pairs(&crew.prepared.config);
+                pairs.into_iter().map(Watch::new).collect()
+            });
+        }
+        let any = self.watched.values().any(|watched| !watched.is_empty());
+        self.look_at_ms = any.then(|| self.look_at_ms.unwrap_or(now + LOOK_EVERY_MS));
+    }
+}
+
+impl Watch {
+    fn new(pair: WatchedPair) -> Self {
+        let seen = stamps(&pair);
+        let now_s = i64::try_from(clock::unix_ms() / 1000).unwrap_or(i64::MAX);
+        let fresh = seen.iter().flatten().any(|stamp| stamp.2 > now_s - FRESH_S);
+        Self {
+            pair,
+            used: (!fresh).then(|| seen.clone()),
+            seen,
+        }
+    }
+
+    /// Looks at the files; the pair, or what is wrong with it, if they have changed and rest.
+    fn look(&mut self) -> Option<Result<PairUpdate, String>> {
+        let now = stamps(&self.pair);
+        let rests = now == self.seen;
+        self.seen = now;
+        if !rests || self.used.as_ref() == Some(&self.seen) {
+            return None;
+        }
+        self.used = Some(self.seen.clone());
+        Some(self.pair.load(&mut |path| std::fs::read(path)))
+    }
+}
+
+fn stamps(pair: &WatchedPair) -> Vec<Stamp> {
+    pair.files().map(stamp).collect()
+}
+
+fn stamp(path: &Path) -> Stamp {
+    let metadata = std::fs::metadata(path).ok()?;
+    Some((
+        metadata.dev(),
+        metadata.ino(),
+        metadata.mtime(),
+        metadata.mtime_nsec(),
+        metadata.len(),
+    ))
+}
+
+impl Master {
+    /// Does what is due.
+    pub(super) fn tend_certificates(&mut self, now: u64) {
+        self.certificates.follow(&self.crews, now);
+        if self.certificates.rotate_at_ms <= now {
+            self.rotate_tickets(now);
+        }
+        if self.certificates.look_at_ms.is_some_and(|at| at <= now) {
+            self.certificates.look_at_ms = Some(now + LOOK_EVERY_MS);
+            self.look_at_certificates();
+        }
+        if self.certificates.warn_at_ms <= now {
+            self.certificates.warn_at_ms = now + WARN_EVERY_MS;
+            self.warn_of_expiries();
+        }
+    }
+
+    /// How long a ticket key seals is the newest configuration's word.
+    fn rotate_tickets(&mut self, now: u64) {
+        let newest = self.crews.iter().rfind(|crew| !crew.failed);
+        let period = newest.map_or(Duration::MAX, |crew| {
+            crew.prepared.config.http.ticket_rotation
+        });
+        let (tickets, now_unix_ms) = (&self.house.tickets, clock::unix_ms());
+        if let Err(error) = tickets.rotate_if_due(now_unix_ms / 1000, period) {
+            log::error!(target: "alert", "no new ticket key ({})", report::numbered(&error));
+        }
+        let due_unix_ms = tickets.due_unix_secs(period).saturating_mul(1000);
+        // Never for long: the clock may be set, the period changed by a reload.
+        let wait_ms = due_unix_ms.saturating_sub(now_unix_ms).clamp(100, 60_000);
+        self.certificates.rotate_at_ms = now + wait_ms;
+    }
+
+    fn look_at_certificates(&mut self) {
+        for (number, watched) in &mut self.certificates.watched {
+            let Some(crew) = self.crews.iter().find(|crew| crew.number == *number) else {
+                continue;
+            };
+            for watch in watched {
+                let path = watch.pair.certificate().to_owned();
+                match watch.look() {
+                    None => {}
+                    Some(Ok(update)) => take_up(crew, &update, &path),
+                    Some(Err(why)) => {
+                        log::error!(target: "error", "the changed certificate \"{}\" is not used, the one before stays: {why}", path.display());
+                    }
+                }
+            }
+        }
+    }
+
+    fn warn_of_expiries(&self) {
+        let newest = self.crews.iter().rfind(|crew| !crew.failed);
+        let now_unix_s = clock::unix_ms() / 1000;
+        for expiry in newest
+            .map(|crew| crew.prepared.tls.expiries(now_unix_s))
+            .unwrap_or_default()
+        {
+            if let Some(warning) = expiry.warning {
+                log::warn!("{warning}");
+            }
+        }
+    }
+}
+
+/// Uses a pair for the workers that will be forked, and sends it to those that live.
+fn take_up(crew: &Crew, update: &PairUpdate, path: &Path) {
+    if crew.prepared.tls.apply(update).is_err() {
+        return;
+    }
+    for worker in &crew.workers {
+        if let Some(channel) = &worker.channel
+            && let Err(error) = hand_over(channel, update)
+        {
+            log::error!(target: "alert", "worker process {} got no changed certificate ({})", worker.pid, report::numbered(&error));
+        }
+    }
+    log::info!(target: "notice", "the changed certificate \"{}\" is in use", path.display());
+}
+
+fn hand_over(channel: &impl AsFd, update: &PairUpdate) -> io::Result<()> {
+    let memory = memfile::sealed(c"kp-certificate", &update.encode())?;
+    send_fds(channel, &[message::CERTIFICATE], &[memory.as_fd()])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    const TEXT: &str =
+        "events {} http { server { listen 127.0.0.1:1 ssl; ssl_certificate_reload on;
+        ssl_certificate a.crt; ssl_certificate_key a.key; } }";
+
+    /// A watch over two files of a folder, which are older than it.
+    fn watch(folder: &Path) -> Watch {
+        for name in ["kp.conf", "a.crt", "a.key"] {
+            fs::write(folder.join(name), TEXT).expect("written");
+        }
+        let loaded = kp_config::load(&kp_config::LoadOptions {
+            path: "kp.conf".into(),
+            prefix: folder.to_owned(),
+            ..kp_config::LoadOptions::default()
+        });
+        let config = loaded.config.expect("a configuration");
+        let pair = watched_pairs(&config).pop().expect("a watched pair");
+        let mut watch = Watch::new(pair);
+        watch.used = Some(watch.seen.clone());
+        watch
+    }
+
+    #[test]
+    fn a_change_is_looked_at_once_it_rests_and_told_once() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut watch = watch(folder.path());
+        assert!(watch.look().is_none(), "nothing changed");
+        fs::write(folder.path().join("a.crt"), "longer than before").expect("written");
+        assert!(watch.look().is_none(), "the other file may follow");
+        fs::write(folder.path().join("a.key"), "and this, too, is another").expect("written");
+        assert!(watch.look().is_none());
+        let found = watch.look();
+        assert!(matches!(found, Some(Err(_))), "neither is PEM");
+        assert!(watch.look().is_none(), "told already");
+        fs::remove_file(folder.path().join("a.key")).expect("removed");
+        assert!(watch.look().is_none());
+        assert!(matches!(watch.look(), Some(Err(_))), "it is missing");
+    }
+
+    #[test]
+    fn what_was_written_while_it_was_loaded_is_loaded_again() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let pair = watch(folder.path()).pair;
+        assert!(Watch::new(pair).look().is_some());
+    }
+}
