@@ -519,6 +519,7 @@ fn a_changed_certificate_is_taken_up_by_the_workers_that_serve() {
     let kp = setup
         .server("ssl_certificate_reload on;")
         .main("worker_processes 2;")
+        .allow("exited on signal 9")
         .start();
     kp.wait_workers(2);
     let connector = Connector::new(&authority, "a.test");

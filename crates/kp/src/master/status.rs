@@ -10,7 +10,8 @@ use crate::crew::{Crew, Worker};
 use crate::generation::{Stage, Vacancy};
 use kp_shm::{Counter, Row, Shm, State};
 use kp_sys::{clock, process};
-use std::path::Path;
+use kp_tls::Expiry;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Everything that is shown.
@@ -22,6 +23,8 @@ struct Overview<'a> {
     configuration: &'a Path,
     history: &'a History,
     addresses: Vec<String>,
+    /// Of the newest generation; the first to end in front, with the seconds that are left.
+    certificates: Vec<(PathBuf, Option<u64>)>,
     /// The newest first.
     generations: Vec<Generation>,
 }
@@ -116,9 +119,22 @@ impl Master {
             configuration: &self.place.path,
             history: self.reloads.history(),
             addresses: self.listeners.addresses(),
+            certificates: self.certificates_left(),
             generations: generations.collect(),
         };
         overview.text(now_ms)
+    }
+
+    /// What time the certificates in use have left; `None` where it is over.
+    fn certificates_left(&self) -> Vec<(PathBuf, Option<u64>)> {
+        let now_unix_s = clock::unix_ms() / 1000;
+        let newest = self.crews.iter().rfind(|crew| !crew.failed);
+        let expiries = newest.map(|crew| crew.prepared.tls.expiries(now_unix_s));
+        let left = |expiry: Expiry| {
+            let left_s = expiry.expires_unix_secs.checked_sub(now_unix_s);
+            (expiry.certificate, left_s)
+        };
+        expiries.into_iter().flatten().map(left).collect()
     }
 
     /// In one line: what whoever waits for a reload waits for.

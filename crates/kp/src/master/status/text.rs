@@ -6,6 +6,9 @@ use kp_worker::error_log;
 use std::fmt::Write;
 use std::time::Duration;
 
+/// Certificates that are shown.
+const CERTIFICATES_MAX: usize = 10;
+
 impl Overview<'_> {
     /// For a terminal.
     pub(super) fn text(&self, now_ms: u64) -> String {
@@ -24,6 +27,7 @@ impl Overview<'_> {
             or_none(&self.addresses.join(", "))
         );
         self.reloads(&mut text);
+        self.certificates(&mut text);
         if self.generations.is_empty() {
             text.push_str("\nno worker is running\n");
         }
@@ -31,6 +35,24 @@ impl Overview<'_> {
             generation.write(&mut text, now_ms);
         }
         text
+    }
+
+    /// Those that end first; the others have time.
+    fn certificates(&self, text: &mut String) {
+        let mut lead = "certificates:";
+        for (path, left_s) in self.certificates.iter().take(CERTIFICATES_MAX) {
+            let path = path.display();
+            let _ = match left_s.map(|seconds| seconds / 86_400) {
+                Some(1) => writeln!(text, "{lead:<14} {path} ends in 1 day"),
+                Some(days) => writeln!(text, "{lead:<14} {path} ends in {days} days"),
+                None => writeln!(text, "{lead:<14} {path} has EXPIRED"),
+            };
+            lead = "";
+        }
+        let others = self.certificates.len().saturating_sub(CERTIFICATES_MAX);
+        if others > 0 {
+            let _ = writeln!(text, "               and {others} that end later");
+        }
     }
 
     fn reloads(&self, text: &mut String) {
@@ -263,6 +285,12 @@ mod tests {
             configuration: Path::new("/etc/kp/kp.conf"),
             history: &history,
             addresses: vec!["0.0.0.0:80".into(), "unix:/run/kp-http.sock".into()],
+            certificates: vec![
+                ("/etc/kp/old.crt".into(), None),
+                ("/etc/kp/a.crt".into(), Some(86_400)),
+                ("/etc/kp/b.crt".into(), Some(2 * 86_400 - 1)),
+                ("/etc/kp/c.crt".into(), Some(2 * 86_400)),
+            ],
             generations: vec![
                 generation(
                     4,
@@ -287,6 +315,10 @@ listening on:  0.0.0.0:80, unix:/run/kp-http.sock
 last reload:   has FAILED, {date} (reloads so far: 7, failed: 2)
                one
                two in kp.conf:3:1
+certificates:  /etc/kp/old.crt has EXPIRED
+               /etc/kp/a.crt ends in 1 day
+               /etc/kp/b.crt ends in 1 day
+               /etc/kp/c.crt ends in 2 days
 
 generation 4: serving for 12s
   slot      pid  state       uptime  connections  idle  requests  tunnels  restarts
@@ -311,6 +343,7 @@ generation 3: draining for 12s, waits for 2 tunnels, 1 request, 3 idle connectio
             configuration: Path::new("/c"),
             history: &History::default(),
             addresses: Vec::new(),
+            certificates: Vec::new(),
             generations: Vec::new(),
         };
         let text = overview.text(0);
