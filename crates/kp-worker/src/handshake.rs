@@ -4,7 +4,6 @@
 //! much as many small requests, so handshakes wait in a queue of their own, of which a turn of the loop takes only a few: a
 //! thousand of them at once must not hold up who is already here.
 
-use crate::active::NEVER;
 use crate::client::ClientPhase;
 use crate::jobs::errno_text;
 use crate::pairs::{Loaded, Needed};
@@ -203,7 +202,6 @@ impl Worker {
         }
         if self.drain.is_some() && client.transport.is_untouched() {
             client.transport.ask();
-            client.deadline_ms = NEVER;
             self.shake_client(key);
             let untouched = self
                 .clients
