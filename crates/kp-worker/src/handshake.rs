@@ -41,6 +41,12 @@ impl Worker {
         let Some(client) = self.clients.at(key) else {
             return;
         };
+        if self.drain.is_some() {
+            // Its time was that of an idle connection as long as it was one.
+            let front = self.fronts.at(client, &self.listeners);
+            client.deadline_ms = client.accepted_ms + front.handshake_timeout_ms;
+            self.wheel.arm(client.timer, client.deadline_ms);
+        }
         let shake = client.transport.shake(&mut client.input, &mut self.buffers);
         self.client_shaken(key, shake);
     }
