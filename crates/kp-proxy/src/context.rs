@@ -43,10 +43,7 @@ pub trait Facts {
     /// 16 random bytes for `$request_id`.
     fn random(&self) -> [u8; 16];
     /// Appends a part of the client's certificate (`$ssl_client_*`); false where there is no certificate.
-    fn client_certificate(&self, part: ClientCertificate, out: &mut Vec<u8>) -> bool {
-        let _ = (part, out);
-        false
-    }
+    fn client_certificate(&self, part: ClientCertificate, out: &mut Vec<u8>) -> bool;
 }
 
 /// Everything an exchange is shown while it decides.

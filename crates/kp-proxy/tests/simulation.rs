@@ -218,6 +218,10 @@ impl Facts for Still {
     fn random(&self) -> [u8; 16] {
         [7; 16]
     }
+
+    fn client_certificate(&self, _: kp_proxy::ClientCertificate, _: &mut Vec<u8>) -> bool {
+        false
+    }
 }
 
 /// What happened, for whoever has to find out why it failed.

@@ -59,6 +59,10 @@ impl crate::Facts for NoFacts {
     fn random(&self) -> [u8; 16] {
         [0; 16]
     }
+
+    fn client_certificate(&self, _: crate::ClientCertificate, _: &mut Vec<u8>) -> bool {
+        false
+    }
 }
 
 /// One server whose `location /` asks a group; the driver's part is played as if it had two peers.

@@ -42,6 +42,10 @@ impl Facts for Fixed {
     fn random(&self) -> [u8; 16] {
         [0xab; 16]
     }
+
+    fn client_certificate(&self, _: kp_proxy::ClientCertificate, _: &mut Vec<u8>) -> bool {
+        false
+    }
 }
 
 impl World {
