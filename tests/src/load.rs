@@ -123,7 +123,7 @@ impl Mix {
         self
     }
 
-    /// A tunnel that ends between two messages is no loss (`worker_shutdown_timeout`).
+    /// A tunnel that ends is no loss (`worker_shutdown_timeout`).
     pub fn tunnels_may_end(mut self) -> Self {
         self.tunnels_may_end = true;
         self

@@ -242,6 +242,9 @@ impl Soak {
             self.workers().len(),
             self.size(),
         );
+        for loss in &report.losses {
+            println!("  {loss}");
+        }
     }
 
     fn complain_unless(&mut self, holds: bool, text: impl Into<String>) {
