@@ -218,11 +218,13 @@ fn the_rights_of_the_unit_are_enough() {
         .collect();
     let bounds = format!("--bounding-set=-all,{}", rights.join(","));
     // Whoever is not root has none of these rights to begin with.
-    let under = match nix::unistd::geteuid().is_root() {
-        true => vec!["setpriv", &bounds, "--no-new-privs"],
-        false => Vec::new(),
+    let root = nix::unistd::geteuid().is_root();
+    let under = if root {
+        vec!["setpriv", &bounds, "--no-new-privs"]
+    } else {
+        Vec::new()
     };
-    let kp = kp_tests::Setup::new(
+    let mut kp = kp_tests::Setup::new(
         "user nobody nogroup; worker_rlimit_nofile 4096;
          http { server { listen %LISTEN%; location / { proxy_pass http://127.0.0.1:1; } location /ok { return 200 ok; } } }",
     )
@@ -235,6 +237,13 @@ fn the_rights_of_the_unit_are_enough() {
     assert_eq!(kp.command(&["-s", "reopen"]).code, 0);
     assert_eq!(kp.get("/ok").text(), "ok");
     assert!(kp.access_lines(1)[0].contains("/ok"));
+    kp.signal(Signal::SIGQUIT);
+    assert_eq!(kp.wait_exit(SOON), 0);
+    let log = kp.error_log();
+    assert!(
+        !root || !log.contains("(1: Operation not permitted)"),
+        "{log}"
+    );
 }
 
 #[test]
