@@ -140,7 +140,7 @@ fn workers_that_die_at_once_are_started_ever_later() {
     }
     // At once, then 100, 200, 400 and 800 ms.
     for (waited, least_ms) in waits.iter().zip([0, 100, 200, 400, 800]) {
-        let range = Duration::from_millis(least_ms)..Duration::from_millis(least_ms + 600);
+        let range = Duration::from_millis(least_ms)..Duration::from_millis(least_ms + 2000);
         assert!(range.contains(waited), "{waits:?}");
     }
     let answer = client_patiently(&kp);
