@@ -222,11 +222,12 @@ impl Setup {
     /// Runs kp on a configuration that it is expected to end with.
     pub fn check_start(self) -> Checked {
         let files = Files::write(&self);
-        let output = files
-            .command_under(&self.under, &binary())
-            .args(&self.arguments)
-            .output()
-            .expect("running kp");
+        let mut command = files.command_under(&self.under, &binary());
+        command.args(&self.arguments).envs(self.environment);
+        if let Some(stdin) = self.stdin {
+            command.stdin(stdin);
+        }
+        let output = command.output().expect("running kp");
         Checked::new(&output)
     }
 

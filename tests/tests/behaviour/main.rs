@@ -11,6 +11,7 @@
     reason = "tests panic to fail, and read the clock to check that something came in time"
 )]
 
+mod activation;
 mod balancing;
 mod chaos;
 mod config_cases;
@@ -35,3 +36,4 @@ mod rotating;
 mod routing;
 mod static_files;
 mod streaming;
+mod upgrading;
