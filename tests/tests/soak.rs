@@ -22,8 +22,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use kp_tests::load::{Draws, Report};
 use kp_tests::{Kp, Load, LoadOrigin, Mix, Port, Setup, process, wait};
 
-/// `worker_shutdown_timeout`: longer than any transfer, so that only tunnels are cut.
-const DRAIN: Duration = Duration::from_secs(30);
+/// `worker_shutdown_timeout`: longer than the grace and a transfer of a machine that has much else to do.
+const DRAIN: Duration = Duration::from_secs(60);
 /// What a loaded machine adds to that.
 const SLACK: Duration = Duration::from_secs(30);
 
@@ -129,8 +129,9 @@ impl Soak {
             .start();
         wait::until(SLACK, "workers", || !kp.worker_pids().is_empty());
         let load = Mix::full(&kp.address(), Some(&kp.path("kp.listen")))
-            .transfers(50 * 1024 * 1024, Duration::from_secs(8))
+            .transfers(50 * 1024 * 1024, Duration::from_secs(5))
             .tunnels_may_end()
+            .tunnel_messages(200)
             .seed(seed)
             .start();
         Self {
@@ -354,7 +355,7 @@ http {
         }
     }
 }
-worker_processes %WORKERS%; worker_shutdown_timeout 30s;
+worker_processes %WORKERS%; worker_shutdown_timeout 60s;
 ",
     )
     .with("U1", origin.address())

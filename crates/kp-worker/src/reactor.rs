@@ -401,7 +401,13 @@ impl Worker {
         self.counters.increment(Counter::ConnectionsActive);
         self.serial += self.serial_step;
         let now_ms = self.clock.mono_ms;
-        let deadline_ms = now_ms + self.listeners[usize::from(listener)].head_timeout_ms;
+        let listening = &self.listeners[usize::from(listener)];
+        let mut deadline_ms = now_ms + listening.head_timeout_ms;
+        if let Some(drain) = &self.drain {
+            // It came by an address that is about to be closed, and has the grace of those who were here before.
+            let location = self.location(listening.root);
+            deadline_ms = deadline_ms.min(drain.idle_end_ms(location, now_ms));
+        }
         let timer = self.wheel.create(0);
         let client = Client {
             transport: Transport::new(fd, true),

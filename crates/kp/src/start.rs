@@ -30,6 +30,12 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::rc::Rc;
+use std::time::Duration;
+
+/// A pid file that is left over tells of a master that was killed. Its workers hold the addresses until they have noticed,
+/// which takes them a moment; nginx tries every address for 2.5 s.
+const ORPHANS_MS: u64 = 2_500;
+const ORPHANS_LOOK: Duration = Duration::from_millis(50);
 
 /// Why there is no start.
 enum Refusal {
@@ -205,7 +211,15 @@ fn listen(
             log::warn!("{warning}");
         }
     }
-    listeners.stage(wanted, slots)?;
+    let has_orphans = old.is_none() && pidfile::read(&config.main.pid).is_ok();
+    let until_ms = clock::monotonic_ms() + ORPHANS_MS;
+    while let Err(complaints) = listeners.stage(wanted, slots) {
+        if !has_orphans || clock::monotonic_ms() >= until_ms {
+            return Err(complaints);
+        }
+        // Nothing is polled, and nothing but the time can fail.
+        let _ = poll::readable(&[], Some(ORPHANS_LOOK));
+    }
     if old.is_none() {
         listeners.commit(wanted, clock::monotonic_ms())?;
     }

@@ -269,6 +269,9 @@ impl Client<'_> {
             return Err(Failed::new(Stage::Checking, text));
         }
         wire.answered += 1;
+        if wire.answered >= self.shared.mix.tunnel_messages {
+            self.wire = None;
+        }
         Ok(())
     }
 

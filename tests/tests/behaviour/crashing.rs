@@ -218,3 +218,22 @@ fn a_killed_master_leaves_nobody_behind() {
         second.stderr
     );
 }
+
+/// Workers of a killed master that cannot notice it at once hold the addresses; the next start waits for them a while.
+#[test]
+fn the_next_start_waits_for_orphans() {
+    let origin = Origin::ok();
+    let mut kp = Setup::base(&origin)
+        .server("listen unix:%DIR%/kp.listen;")
+        .allow("the master process is gone")
+        .start();
+    let worker = kp.worker_pid();
+    process::signal(worker, Signal::SIGSTOP);
+    let waking = std::thread::spawn(move || {
+        wait::pause(SECOND / 2);
+        process::signal(worker, Signal::SIGCONT)
+    });
+    kp.kill_and_start_again();
+    assert!(waking.join().expect("a thread"));
+    assert_eq!(kp.get("/").status(), 200);
+}
