@@ -145,10 +145,11 @@ impl Master {
                 continue;
             }
             self.wait();
+            let signals = self.take_signals();
             self.hear_workers();
             self.collect_dead();
             self.hear_masters();
-            self.hear_signals();
+            self.obey(signals);
             self.hear_askers();
             let now = clock::monotonic_ms();
             self.settle_reopenings(now);

@@ -319,6 +319,7 @@ fn the_command_does_it_all_and_does_it_again() {
         kp.configure(&telling().with("TEXT", "reloaded"));
         let said = kp.command(&["-s", "reload"]);
         assert_eq!(said.code, 0, "{}", said.stderr);
+        kp.wait_drained(SOON);
         assert!(kp.get("/").text().ends_with(" reloaded"));
         assert!(!kp.path("kp.listen").exists());
     }
@@ -753,7 +754,7 @@ fn a_process_that_no_master_has_started_is_not_fooled() {
 
 #[test]
 fn a_client_that_waits_is_told_when_the_master_is_stopped_meanwhile() {
-    let mut kp = telling().copied().start();
+    let mut kp = telling().copied().allow("exited on signal 9").start();
     kp.wait_workers(2);
     let old = kp.master_pid();
     kp.replace_program(&script("exec sleep 600"), 0o755);

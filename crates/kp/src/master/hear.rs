@@ -124,12 +124,15 @@ impl Master {
                 .is_some_and(|crew| crew.prepared.config.main.stop_signal == StopSignal::Graceful)
     }
 
-    pub(super) fn hear_signals(&mut self) {
-        let came = self
-            .signals
+    /// The signals that came. Taken before anything else is looked at: what happens from here on wakes the loop again.
+    pub(super) fn take_signals(&mut self) -> Vec<i32> {
+        self.signals
             .as_mut()
             .map(Signals::drain)
-            .unwrap_or_default();
+            .unwrap_or_default()
+    }
+
+    pub(super) fn obey(&mut self, came: Vec<i32>) {
         let now = clock::monotonic_ms();
         for signal in came {
             match signal {
