@@ -96,12 +96,22 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Com
         arguments.next();
         return demo_upstream(arguments);
     }
-    let status = arguments.next_if(|first| first == "status").is_some();
     let mut options = Options::default();
     let mut order = None;
-    let (mut version, mut build, mut help, mut test, mut dump, mut quiet) =
-        (false, false, false, false, false, false);
+    let [
+        mut version,
+        mut build,
+        mut help,
+        mut test,
+        mut dump,
+        mut quiet,
+        mut status,
+    ] = [false; 7];
     while let Some(argument) = arguments.next() {
+        if argument == "status" {
+            status = true;
+            continue;
+        }
         let Some(mut letters) = argument.as_bytes().strip_prefix(b"-") else {
             return Err(format!(
                 "invalid option: \"{}\"",
@@ -296,6 +306,10 @@ mod tests {
                 "status -p /srv/ -ckp.conf",
                 Command::Status(options("/srv/", "kp.conf")),
             ),
+            (
+                "-p /srv/ -ckp.conf status",
+                Command::Status(options("/srv/", "kp.conf")),
+            ),
             ("status -h", Command::Help),
             (
                 "demo-upstream 9001 one",
@@ -319,7 +333,7 @@ mod tests {
             ("status -t", STATUS_USAGE),
             ("status -s quit", STATUS_USAGE),
             ("status now", "invalid option: \"now\""),
-            ("-q status", "invalid option: \"status\""),
+            ("-q status", STATUS_USAGE),
             ("-s", "option \"-s\" requires parameter"),
             ("-s restart", "invalid option: \"-s restart\""),
             ("-p", "option \"-p\" requires directory name"),

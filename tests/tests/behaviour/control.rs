@@ -103,9 +103,7 @@ fn hup_by_hand_is_a_reload_like_any_other() {
     let kp = answering("one").allow("bogus").start();
     kp.reload();
     wait::until(SOON, "a reload that has worked", || {
-        kp.command(&["status"])
-            .stdout
-            .contains("has worked")
+        kp.command(&["status"]).stdout.contains("has worked")
     });
     kp.configure(&answering("two").http("bogus on;"));
     kp.signal(Signal::SIGHUP);
@@ -165,7 +163,10 @@ fn quit_and_stop_return_at_once() {
         assert!(process::alive(kp.master_pid()));
         kp.signal(Signal::SIGCONT);
         assert_eq!(kp.wait_exit(SOON), 0);
-        assert!(!kp.path("kp.sock").exists(), "the socket goes with the master");
+        assert!(
+            !kp.path("kp.sock").exists(),
+            "the socket goes with the master"
+        );
     }
 }
 
@@ -227,7 +228,11 @@ fn without_a_master_the_order_says_why() {
     assert_eq!(kp.command(&["-s", "reload"]).code, 0);
 
     kp.kill_and_start_again();
-    assert_eq!(kp.command(&["-s", "reload"]).code, 0, "what a dead master left does not matter");
+    assert_eq!(
+        kp.command(&["-s", "reload"]).code,
+        0,
+        "what a dead master left does not matter"
+    );
     kp.signal(Signal::SIGKILL);
     kp.wait_exit(SOON);
     assert!(socket.exists() && kp.path("kp.pid").exists());
@@ -238,11 +243,18 @@ fn without_a_master_the_order_says_why() {
 
 #[test]
 fn without_a_master_process_nobody_answers() {
-    let kp = answering("alone").main("master_process off;").single().start();
+    let kp = answering("alone")
+        .main("master_process off;")
+        .single()
+        .start();
     assert!(!kp.path("kp.sock").exists());
     let said = kp.command(&["-s", "reload"]);
     assert_eq!(said.code, 1);
-    assert!(said.stderr.contains("master_process is off"), "{}", said.stderr);
+    assert!(
+        said.stderr.contains("master_process is off"),
+        "{}",
+        said.stderr
+    );
     fs::rename(kp.path("access.log"), kp.path("access.old")).expect("renaming a log");
     assert_eq!(kp.command(&["-s", "reopen"]).code, 0);
     wait::until(SOON, "the new log file", || kp.path("access.log").exists());
@@ -256,7 +268,10 @@ fn the_socket_follows_the_pid_file() {
     let kp = answering("one").file("run/x", "").allow("[emerg]").start();
     kp.configure(&answering("two").main("pid run/other;"));
     let said = kp.command(&["-s", "reload"]);
-    assert_eq!(said.code, 1, "the order is for the master of another pid file");
+    assert_eq!(
+        said.code, 1,
+        "the order is for the master of another pid file"
+    );
     assert!(said.stderr.contains("run/other"), "{}", said.stderr);
     assert_eq!(
         answer(say(&kp, b"reload\n")),
@@ -338,7 +353,9 @@ fn bad_askers_do_not_hurt() {
     assert_eq!(kp.get("/").text(), "two");
     let sockets = || {
         let descriptors = process::descriptors(kp.master_pid());
-        let sockets = descriptors.iter().filter(|(_, target)| target.starts_with("socket:"));
+        let sockets = descriptors
+            .iter()
+            .filter(|(_, target)| target.starts_with("socket:"));
         sockets.count()
     };
     wait::until(SOON, "every connection to be closed", || sockets() < 10);
@@ -355,7 +372,12 @@ fn others_may_not_ask_and_are_told_so() {
     let as_nobody = |arguments: &[&str]| {
         let output = Command::new(kp_tests::kp::binary())
             .args(arguments)
-            .args(["-p", &format!("{}/", kp.path("").display()), "-c", "kp.conf"])
+            .args([
+                "-p",
+                &format!("{}/", kp.path("").display()),
+                "-c",
+                "kp.conf",
+            ])
             .uid(65534)
             .gid(65534)
             .output()
@@ -375,7 +397,10 @@ fn others_may_not_ask_and_are_told_so() {
     fs::set_permissions(kp.path("kp.sock"), open).expect("changing a mode");
     let (code, stderr) = as_nobody(&["-s", "reopen"]);
     assert_eq!(code, Some(1));
-    assert!(stderr.contains("only root and the user of the master process may ask"), "{stderr}");
+    assert!(
+        stderr.contains("only root and the user of the master process may ask"),
+        "{stderr}"
+    );
 }
 
 const UPGRADE: &str =

@@ -20,6 +20,8 @@ struct Overview<'a> {
     uptime_ms: u64,
     stopping: bool,
     configuration: &'a Path,
+    /// Connections accepted and requests received by all workers there ever were.
+    totals: (u64, u64),
     history: &'a History,
     addresses: Vec<String>,
     /// The newest first.
@@ -109,11 +111,16 @@ impl Master {
         let generations = self.crews.iter().rev();
         let generations = generations
             .filter_map(|crew| Some(self.generation(crew, self.plan.stage(crew.number)?, now_ms)));
+        let counters = self.house.shm.counters();
         let overview = Overview {
             pid: process::id(),
             uptime_ms: now_ms.saturating_sub(self.started_ms),
             stopping: self.plan.is_stopping(),
             configuration: &self.place.path,
+            totals: (
+                counters.total(Counter::ConnectionsAccepted),
+                counters.total(Counter::Requests),
+            ),
             history: self.reloads.history(),
             addresses: self.listeners.addresses(),
             generations: generations.collect(),

@@ -23,6 +23,13 @@ impl Overview<'_> {
             "listening on:  {}",
             or_none(&self.addresses.join(", "))
         );
+        let (connections, requests) = self.totals;
+        let _ = writeln!(
+            text,
+            "so far:        {}, {}",
+            counted(connections, "connection", "connections"),
+            counted(requests, "request", "requests")
+        );
         self.reloads(&mut text);
         if self.generations.is_empty() {
             text.push_str("\nno worker is running\n");
@@ -261,6 +268,7 @@ mod tests {
             uptime_ms: 300_000_000,
             stopping: false,
             configuration: Path::new("/etc/kp/kp.conf"),
+            totals: (1_024, 1),
             history: &history,
             addresses: vec!["0.0.0.0:80".into(), "unix:/run/kp-http.sock".into()],
             generations: vec![
@@ -284,6 +292,7 @@ mod tests {
             "kp/{}, master process 4711, running for 3d 11h
 configuration: /etc/kp/kp.conf
 listening on:  0.0.0.0:80, unix:/run/kp-http.sock
+so far:        1024 connections, 1 request
 last reload:   has FAILED, {date} (reloads so far: 7, failed: 2)
                one
                two in kp.conf:3:1
@@ -309,6 +318,7 @@ generation 3: draining for 12s, waits for 2 tunnels, 1 request, 3 idle connectio
             uptime_ms: 0,
             stopping: true,
             configuration: Path::new("/c"),
+            totals: (0, 0),
             history: &History::default(),
             addresses: Vec::new(),
             generations: Vec::new(),
