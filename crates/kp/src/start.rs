@@ -21,7 +21,7 @@ use kp_config::model::Main;
 use kp_config::{Config, Diagnostic};
 use kp_shm::Shm;
 use kp_sys::process::{self, Fork};
-use kp_sys::signals::Signals;
+use kp_sys::signals::{self, Signals};
 use kp_sys::socket::{recv_fds, send_fds, seqpacket_pair};
 use kp_sys::{clock, poll};
 use kp_worker::error_log;
@@ -271,7 +271,7 @@ fn launch(
         }
     }
     let (house, signals) = House::open(place.prefix())
-        .and_then(|house| Ok((house, Signals::new(&SIGNALS)?)))
+        .and_then(|house| Ok((house, subscribe(main.master_process)?)))
         .map_err(|error| format!("the master cannot start ({})", report::numbered(&error)))?;
     process::set_title(&format!("kp: master process {}", program.command_line()));
     let pid = &main.pid;
@@ -288,10 +288,9 @@ fn launch(
     if daemon && let Some(file) = crew.stderr_file() {
         let _ = process::replace_stderr(file);
     }
-    if !main.master_process {
-        drop(signals);
+    let Some(signals) = signals else {
         return alone(&house, crew, listeners, pid_file).map(Begun::Over);
-    }
+    };
     Ok(Begun::Master(Box::new(Opened {
         place,
         house,
@@ -304,6 +303,14 @@ fn launch(
         program,
         predecessor: old.take(),
     })))
+}
+
+/// The master's signals. Where this process is the worker it hears them as such: what comes before that has to wait.
+fn subscribe(master: bool) -> io::Result<Option<Signals>> {
+    if master {
+        return Signals::new(&SIGNALS).map(Some);
+    }
+    signals::block_all().map(|()| None)
 }
 
 /// `master_process off`: this process is the one worker.
