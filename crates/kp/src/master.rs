@@ -33,6 +33,7 @@ use kp_sys::signals::{
     SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH, Signals,
 };
 use queue::ReloadQueue;
+use reload::HandOver;
 use reopen::Reopenings;
 use std::os::fd::AsFd;
 use std::process::ExitCode;
@@ -83,6 +84,7 @@ pub(crate) struct Master {
     plan: Plan,
     crews: Vec<Crew>,
     reloads: ReloadQueue,
+    hand_over: Option<HandOver>,
     reopenings: Reopenings,
     books: Books,
     notifier: Notifier,
@@ -113,6 +115,7 @@ impl Master {
             plan,
             crews: vec![opened.first],
             reloads: ReloadQueue::default(),
+            hand_over: None,
             reopenings: Reopenings::default(),
             books: Books::default(),
             notifier: Notifier::new(),
@@ -134,7 +137,7 @@ impl Master {
             if self.plan.is_stopping() {
                 self.refuse_reloads();
             }
-            if self.reloads.is_wanted() && !self.plan.is_starting() {
+            if self.reloads.is_wanted() && !self.plan.is_starting() && self.hand_over.is_none() {
                 self.reload();
                 continue;
             }
@@ -153,6 +156,7 @@ impl Master {
             self.hear_askers();
             let now = clock::monotonic_ms();
             self.settle_reopenings(now);
+            self.settle_hand_over(now);
             self.plan.tick(now);
             self.books.look(&self.house.shm, now);
             if !self.plan.is_starting() {
@@ -173,6 +177,7 @@ impl Master {
             .chain(listeners)
             .chain(self.control.deadline_ms())
             .chain(self.reopenings.deadline_ms())
+            .chain(self.hand_over.as_ref().map(HandOver::deadline_ms))
             .min();
         let timeout = deadline.map(|at| Duration::from_millis(at.saturating_sub(now)));
         let signals = self.signals.iter().map(AsFd::as_fd);

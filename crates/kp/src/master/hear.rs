@@ -23,6 +23,7 @@ impl Master {
                         Ok(Some((text, _))) => match text.split_first() {
                             Some((&message::READY, _)) => ready.push((crew.number, worker.slot)),
                             Some((&message::LOGS, _)) => worker.logs_taken += 1,
+                            Some((&message::LEFT, _)) => worker.left = true,
                             Some((&message::FAILED, reason)) => {
                                 refused.push((
                                     crew.number,
