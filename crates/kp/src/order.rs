@@ -15,7 +15,7 @@ use kp_config::model::Main;
 use kp_sys::process;
 use kp_sys::signals::{SIGINT, SIGQUIT, SIGUSR1};
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -241,7 +241,7 @@ fn status_of(pid_file: &Path, pid: i32) -> ExitCode {
     ExitCode::from(code)
 }
 
-fn absent(pid_file: &PathBuf) -> ExitCode {
+fn absent(pid_file: &Path) -> ExitCode {
     let shown = pid_file.display();
     let code = match pidfile::read(pid_file) {
         Ok(pid) => {
