@@ -79,7 +79,6 @@ fn the_queue_of_a_killed_worker_is_served() {
     }
 }
 
-/// Shows: max_conns
 #[test]
 fn a_killed_worker_gives_its_places_back() {
     let origin = Origin::start(|conversation| {

@@ -534,7 +534,6 @@ fn what_is_known_of_peers_survives_a_reload() {
     );
 }
 
-/// Shows: max_conns
 #[test]
 fn requests_of_the_old_generation_hold_their_places() {
     let origin = Origin::start(|conversation| {
