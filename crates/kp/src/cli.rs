@@ -121,15 +121,7 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Com
         while let Some((letter, rest)) = letters.split_first() {
             letters = rest;
             let mut value = |needs: &str| {
-                let attached = std::mem::take(&mut letters);
-                let value = if attached.is_empty() {
-                    arguments.next()
-                } else {
-                    Some(OsStr::from_bytes(attached).to_owned())
-                };
-                value
-                    .filter(|value| !value.is_empty())
-                    .ok_or_else(|| format!("option \"-{}\" requires {needs}", char::from(*letter)))
+                value_of(*letter, std::mem::take(&mut letters), &mut arguments, needs)
             };
             match letter {
                 b'?' | b'h' => help = true,
@@ -164,6 +156,23 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Com
         Some(order) => Command::Signal { options, order },
         None => Command::Run(options),
     })
+}
+
+/// The value of an option: what is attached to its letter, else the next argument.
+fn value_of(
+    letter: u8,
+    attached: &[u8],
+    arguments: &mut impl Iterator<Item = OsString>,
+    needs: &str,
+) -> Result<OsString, String> {
+    let value = if attached.is_empty() {
+        arguments.next()
+    } else {
+        Some(OsStr::from_bytes(attached).to_owned())
+    };
+    value
+        .filter(|value| !value.is_empty())
+        .ok_or_else(|| format!("option \"-{}\" requires {needs}", char::from(letter)))
 }
 
 fn order_named(name: &OsStr) -> Result<Order, String> {
