@@ -98,18 +98,10 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Com
     }
     let mut options = Options::default();
     let mut order = None;
-    let [
-        mut version,
-        mut build,
-        mut help,
-        mut test,
-        mut dump,
-        mut quiet,
-        mut status,
-    ] = [false; 7];
+    let mut flags = Flags::default();
     while let Some(argument) = arguments.next() {
         if argument == "status" {
-            status = true;
+            flags.status = true;
             continue;
         }
         let Some(mut letters) = argument.as_bytes().strip_prefix(b"-") else {
@@ -124,12 +116,12 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Com
                 value_of(*letter, std::mem::take(&mut letters), &mut arguments, needs)
             };
             match letter {
-                b'?' | b'h' => help = true,
-                b'v' => version = true,
-                b'V' => build = true,
-                b't' => test = true,
-                b'T' => dump = true,
-                b'q' => quiet = true,
+                b'?' | b'h' => flags.help = true,
+                b'v' => flags.version = true,
+                b'V' => flags.build = true,
+                b't' => flags.test = true,
+                b'T' => flags.dump = true,
+                b'q' => flags.quiet = true,
                 b'p' => options.prefix = Some(value("directory name")?.into()),
                 b'e' => options.error_log = Some(value("file name")?.into()),
                 b'c' => options.configuration = Some(value("file name")?.into()),
@@ -139,23 +131,41 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Com
             }
         }
     }
-    // nginx's precedence: help and version answer at once, a test excludes a signal.
-    Ok(match order {
-        _ if help => Command::Help,
-        _ if build => Command::Build,
-        _ if version => Command::Version,
-        _ if status && (order.is_some() || test || dump || quiet) => {
-            return Err(STATUS_USAGE.into());
-        }
-        _ if status => Command::Status(options),
-        _ if test || dump => Command::Test {
-            options,
-            dump,
-            quiet,
-        },
-        Some(order) => Command::Signal { options, order },
-        None => Command::Run(options),
-    })
+    flags.command(options, order)
+}
+
+/// What was given without a value.
+#[derive(Debug, Default)]
+struct Flags {
+    version: bool,
+    build: bool,
+    help: bool,
+    test: bool,
+    dump: bool,
+    quiet: bool,
+    status: bool,
+}
+
+impl Flags {
+    fn command(self, options: Options, order: Option<Order>) -> Result<Command, String> {
+        // nginx's precedence: help and version answer at once, a test excludes a signal.
+        Ok(match order {
+            _ if self.help => Command::Help,
+            _ if self.build => Command::Build,
+            _ if self.version => Command::Version,
+            _ if self.status && (order.is_some() || self.test || self.dump || self.quiet) => {
+                return Err(STATUS_USAGE.into());
+            }
+            _ if self.status => Command::Status(options),
+            _ if self.test || self.dump => Command::Test {
+                options,
+                dump: self.dump,
+                quiet: self.quiet,
+            },
+            Some(order) => Command::Signal { options, order },
+            None => Command::Run(options),
+        })
+    }
 }
 
 /// The value of an option: what is attached to its letter, else the next argument.
