@@ -275,10 +275,11 @@ impl Client<'_> {
         Ok(())
     }
 
-    /// Gives the connection up where the response says so.
+    /// Gives the connection up where the response says so, and sees it end.
     fn finish(&mut self, answer: &Answer) -> Result<(), Failed> {
         let said = answer.head.field("connection");
         if said.is_some_and(|said| said.eq_ignore_ascii_case("close")) {
+            self.wire().closed()?;
             self.wire = None;
         } else if self.closes() {
             return Err(Failed::new(
