@@ -157,6 +157,7 @@ impl Master {
             let now = clock::monotonic_ms();
             self.settle_reopenings(now);
             self.settle_hand_over(now);
+            self.settle_upgrade(now);
             self.plan.tick(now);
             self.books.look(&self.house.shm, now);
             if !self.plan.is_starting() {
@@ -178,6 +179,7 @@ impl Master {
             .chain(self.control.deadline_ms())
             .chain(self.reopenings.deadline_ms())
             .chain(self.hand_over.as_ref().map(HandOver::deadline_ms))
+            .chain(self.upgrade_due_ms())
             .min();
         let timeout = deadline.map(|at| Duration::from_millis(at.saturating_sub(now)));
         let signals = self.signals.iter().map(AsFd::as_fd);

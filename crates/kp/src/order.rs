@@ -8,9 +8,10 @@ use crate::check;
 use crate::cli::{Options, Order};
 use crate::control::client::{self, NoAnswer};
 use crate::control::{self, Answer, Request};
-use crate::pidfile;
+use crate::pidfile::{self, beside};
 use crate::report;
 use crate::settings::Place;
+use crate::upgrade;
 use kp_config::model::Main;
 use kp_sys::process;
 use kp_sys::signals::{SIGINT, SIGQUIT, SIGUSR1};
@@ -198,8 +199,15 @@ pub(crate) fn status(options: &Options) -> ExitCode {
     };
     let (pid_file, refused) = place.pid_file();
     let found = pid_file.map(|pid_file| {
-        let pid = pidfile::living_master(&pid_file);
-        (pid_file, pid)
+        let aside = beside(&pid_file, upgrade::ASIDE);
+        match (
+            pidfile::living_master(&pid_file),
+            pidfile::living_master(&aside),
+        ) {
+            // The binary is being changed, and the new one is not there yet.
+            (None, Some(pid)) => (aside, Some(pid)),
+            (pid, _) => (pid_file, pid),
+        }
     });
     match (found, refused) {
         (Some((pid_file, Some(pid))), _) => status_of(&pid_file, pid),

@@ -68,6 +68,9 @@ fn only(kp: &Kp, master: u32) {
     });
     assert_eq!(kp.text("kp.pid"), format!("{master}\n"));
     wait_answers_of(kp, &[master]);
+    let status = kp.command(&["status"]);
+    assert_eq!(status.code, 0, "{}", status.stderr);
+    assert!(!status.stdout.contains("beside it"), "{}", status.stdout);
 }
 
 fn ask_unix(path: &Path) -> String {
@@ -228,6 +231,36 @@ fn a_new_binary_that_leaves_slowly_is_replaced_at_once() {
     only(&kp, old);
 }
 
+/// The new master has more workers than the old one, and sockets that only these poll.
+#[test]
+fn a_new_master_without_workers_leaves_newcomers_to_the_old_one() {
+    let kp = telling().daemon().start();
+    kp.wait_workers(2);
+    kp.configure(
+        &Setup::new("%MAIN% http { server { listen %LISTEN%; return 200 \"$pid \"; } }")
+            .main("worker_processes 6; daemon on;"),
+    );
+    let (old, new) = upgrade_by_hand(&kp);
+    let of_new = workers_of(new);
+    assert_eq!(of_new.len(), 6);
+    assert!(process::signal(new, Signal::SIGWINCH));
+    for worker in of_new {
+        wait_gone("a worker of the new master", worker);
+    }
+    for _ in 0..40 {
+        assert!(workers_of(old).contains(&answering(&kp.address())));
+    }
+    assert!(process::signal(new, Signal::SIGHUP));
+    wait::until(SOON, "workers of the new master", || {
+        workers_of(new).len() == 6
+    });
+    let mut seen = BTreeSet::new();
+    wait::until(SOON, "answers of all workers", || {
+        seen.insert(answering(&kp.address()));
+        seen.len() == 8
+    });
+}
+
 #[test]
 fn a_master_that_is_killed_leaves_the_other_in_charge() {
     let mut kp = telling()
@@ -355,10 +388,14 @@ fn one_upgrade_at_a_time() {
     let said = kp.command(&["-s", "upgrade"]);
     assert_eq!(said.code, 1);
     assert!(
-        said.stderr.contains("kp: the old master still lives\n"),
+        said.stderr
+            .contains(&format!("kp: the old master still lives (process {old})\n")),
         "{}",
         said.stderr
     );
+    let status = kp.command(&["status"]).stdout;
+    let line = format!("beside it:     old master process {old}, which still lives\n");
+    assert!(status.contains(&line), "{status}");
     wait_answers_of(&kp, &[old, new]);
     assert_eq!(process::children(new).len(), 2, "no third master");
     assert!(process::signal(old, Signal::SIGQUIT));
@@ -527,6 +564,10 @@ fn whoever_is_killed_while_it_starts_takes_nobody_with_it() {
     assert_eq!(kp.text("kp.pid.oldbin"), format!("{old}\n"));
     assert!(!kp.path("kp.pid").exists());
     wait_answers_of(&kp, &[old]);
+    let status = kp.command(&["status"]);
+    assert_eq!(status.code, 0, "{}", status.stderr);
+    let line = format!("beside it:     new binary process {new}, which is starting\n");
+    assert!(status.stdout.contains(&line), "{}", status.stdout);
     assert!(process::signal(new, Signal::SIGKILL));
     kp.wait_error(&format!(
         "new binary process {new} could not start: new binary process {new} exited on signal 9"

@@ -171,6 +171,7 @@ impl Master {
                 SIGWINCH if self.daemon || self.plan.has_successor() => {
                     log::info!(target: "notice", "signal {signal} (SIGWINCH) received, shutting down worker processes");
                     self.plan.retire();
+                    self.send_newcomers_home();
                 }
                 SIGUSR2 => {
                     log::info!(target: "notice", "signal {signal} (SIGUSR2) received, changing binary");

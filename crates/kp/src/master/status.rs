@@ -24,6 +24,8 @@ struct Overview<'a> {
     totals: (u64, u64),
     history: &'a History,
     addresses: Vec<String>,
+    /// The master before or after this one, if it lives.
+    other: Option<String>,
     /// The newest first.
     generations: Vec<Generation>,
 }
@@ -123,6 +125,7 @@ impl Master {
             ),
             history: self.reloads.history(),
             addresses: self.listeners.addresses(),
+            other: self.other_master(),
             generations: generations.collect(),
         };
         overview.text(now_ms)
@@ -135,7 +138,7 @@ impl Master {
             .iter()
             .find_map(|crew| match self.plan.stage(crew.number)? {
                 Stage::Starting { ready } => Some((crew.number, ready, crew.slots)),
-                Stage::Serving | Stage::Draining => None,
+                Stage::Serving | Stage::Draining | Stage::Retired => None,
             });
         match (starting, self.plan.serving()) {
             (Some((number, ready, slots)), _) => {

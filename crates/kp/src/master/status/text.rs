@@ -30,6 +30,9 @@ impl Overview<'_> {
             counted(connections, "connection", "connections"),
             counted(requests, "request", "requests")
         );
+        if let Some(other) = &self.other {
+            let _ = writeln!(text, "beside it:     {other}");
+        }
         self.reloads(&mut text);
         if self.generations.is_empty() {
             text.push_str("\nno worker is running\n");
@@ -87,6 +90,7 @@ impl Generation {
                 )
             }
             Stage::Serving => format!("serving for {time}"),
+            Stage::Retired => "sent home by SIGWINCH, SIGHUP brings its workers back".into(),
             Stage::Draining => format!(
                 "draining for {time}, waits for {}; {}",
                 self.total().waits_for(),
@@ -271,6 +275,7 @@ mod tests {
             totals: (1_024, 1),
             history: &history,
             addresses: vec!["0.0.0.0:80".into(), "unix:/run/kp-http.sock".into()],
+            other: Some("new binary process 4800, which is starting".into()),
             generations: vec![
                 generation(
                     4,
@@ -293,6 +298,7 @@ mod tests {
 configuration: /etc/kp/kp.conf
 listening on:  0.0.0.0:80, unix:/run/kp-http.sock
 so far:        1024 connections, 1 request
+beside it:     new binary process 4800, which is starting
 last reload:   has FAILED, {date} (reloads so far: 7, failed: 2)
                one
                two in kp.conf:3:1
@@ -321,6 +327,7 @@ generation 3: draining for 12s, waits for 2 tunnels, 1 request, 3 idle connectio
             totals: (0, 0),
             history: &History::default(),
             addresses: Vec::new(),
+            other: None,
             generations: Vec::new(),
         };
         let text = overview.text(0);
