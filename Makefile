@@ -47,7 +47,7 @@ bench-reload: ## what a reload under load costs clients, beside nginx; writes in
 	$(CARGO) build --locked --profile quick -p kp
 	program=$$($(CARGO) test --locked -p kp-tests --test reload_cost --no-run --message-format json 2>/dev/null \
 	    | sed -n 's/.*"executable":"\([^"]*reload_cost[^"]*\)".*/\1/p') && \
-	scripts/bench-reload "$$program" "$(TARGET)/quick/kp"
+	scripts/bench-reload "$$program" "$$(realpath $(TARGET)/quick/kp)"
 
 soak: ## reloads, kills, upgrades, rotations in random order under load (SEED= MINUTES=6)
 	@scripts/need cargo cc

@@ -222,11 +222,12 @@ impl Setup {
     /// Runs kp on a configuration that it is expected to end with.
     pub fn check_start(self) -> Checked {
         let files = Files::write(&self);
-        let output = files
-            .command_under(&self.under, &binary())
-            .args(&self.arguments)
-            .output()
-            .expect("running kp");
+        let mut command = files.command_under(&self.under, &binary());
+        command.args(&self.arguments).envs(self.environment);
+        if let Some(stdin) = self.stdin {
+            command.stdin(stdin);
+        }
+        let output = command.output().expect("running kp");
         Checked::new(&output)
     }
 
@@ -604,8 +605,13 @@ impl Kp {
     /// Kills the master without a word, and starts another one on the same files at once.
     pub fn kill_and_start_again(&mut self) {
         self.signal(Signal::SIGKILL);
-        self.exited = None;
         self.child.wait().expect("waiting for kp");
+        self.start_again();
+    }
+
+    /// Starts another master on the same files, the first one being gone.
+    pub fn start_again(&mut self) {
+        self.exited = None;
         let open = |name| {
             let log = fs::File::options().append(true).open(self.path(name));
             log.expect("a file for standard output or error")

@@ -48,6 +48,7 @@ pub struct Mix {
     transfer_bytes: u64,
     transfer_time: Duration,
     tunnels_may_end: bool,
+    tunnel_messages: u64,
     measured: bool,
     seed: u64,
 }
@@ -65,6 +66,7 @@ impl Mix {
             transfer_bytes: TRANSFER_BYTES,
             transfer_time: Duration::from_secs(12),
             tunnels_may_end: false,
+            tunnel_messages: u64::MAX,
             measured: false,
             seed: 1,
         }
@@ -123,9 +125,15 @@ impl Mix {
         self
     }
 
-    /// A tunnel that ends between two messages is no loss (`worker_shutdown_timeout`).
+    /// A tunnel that ends is no loss (`worker_shutdown_timeout`).
     pub fn tunnels_may_end(mut self) -> Self {
         self.tunnels_may_end = true;
+        self
+    }
+
+    /// After how many messages a client gives its tunnel up for a new one (never).
+    pub fn tunnel_messages(mut self, count: u64) -> Self {
+        self.tunnel_messages = count;
         self
     }
 

@@ -22,10 +22,11 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use kp_tests::load::{Draws, Report};
 use kp_tests::{Kp, Load, LoadOrigin, Mix, Port, Setup, process, wait};
 
-/// `worker_shutdown_timeout`: longer than any transfer, so that only tunnels are cut.
-const DRAIN: Duration = Duration::from_secs(30);
-/// What a loaded machine adds to that.
-const SLACK: Duration = Duration::from_secs(30);
+/// How long the last transfers and tunnels of a generation may take on a machine that has much else to do. Nothing is cut
+/// (`worker_shutdown_timeout`), so whatever does not end well is a loss.
+const DRAIN: Duration = Duration::from_secs(180);
+/// How long anything else may take there.
+const SLACK: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Step {
@@ -129,8 +130,8 @@ impl Soak {
             .start();
         wait::until(SLACK, "workers", || !kp.worker_pids().is_empty());
         let load = Mix::full(&kp.address(), Some(&kp.path("kp.listen")))
-            .transfers(50 * 1024 * 1024, Duration::from_secs(8))
-            .tunnels_may_end()
+            .transfers(50 * 1024 * 1024, Duration::from_secs(5))
+            .tunnel_messages(200)
             .seed(seed)
             .start();
         Self {
@@ -195,7 +196,7 @@ impl Soak {
 
     /// As long as the master of before has workers, there is no other upgrade.
     fn upgrade(&mut self) {
-        wait::until(DRAIN + SLACK, "the master of before to leave", || {
+        wait::until(DRAIN, "the master of before to leave", || {
             self.masters.retain(|pid| process::alive(*pid));
             self.masters.len() == 1
         });
@@ -242,6 +243,9 @@ impl Soak {
             self.workers().len(),
             self.size(),
         );
+        for loss in &report.losses {
+            println!("  {loss}");
+        }
     }
 
     fn complain_unless(&mut self, holds: bool, text: impl Into<String>) {
@@ -257,7 +261,7 @@ impl Soak {
         self.complain_unless(report.losses.is_empty(), "requests were lost");
         let twice = self.origin.twice();
         self.complain_unless(twice.is_empty(), format!("sent twice: {twice:?}"));
-        let drained = wait::happens(DRAIN + SLACK, || {
+        let drained = wait::happens(DRAIN, || {
             self.masters.retain(|pid| process::alive(*pid));
             self.masters.len() == 1 && self.workers().len() == self.kp.worker_pids().len()
         });
@@ -351,7 +355,7 @@ http {
         }
     }
 }
-worker_processes %WORKERS%; worker_shutdown_timeout 30s;
+worker_processes %WORKERS%;
 ",
     )
     .with("U1", origin.address())

@@ -61,6 +61,7 @@ impl Worker {
         self.accept_all();
         // Without a successor newcomers are to be refused at once.
         self.close_listeners(!self.successor);
+        self.say_left();
         let now_ms = self.clock.mono_ms;
         let limit = self.config.main.worker_shutdown_timeout;
         let limit_ms = limit.map(|limit| limit.as_millis() as u64);

@@ -43,6 +43,8 @@ pub mod message {
     pub const READY: u8 = b'R';
     /// Worker → master: it cannot, the rest is the reason.
     pub const FAILED: u8 = b'X';
+    /// Worker → master, in a drain: whoever connects from now on meets somebody else.
+    pub const LEFT: u8 = b'D';
     /// Master → worker: listeners may be polled now.
     pub const COMMIT: u8 = b'C';
     /// Master → worker, before SIGQUIT: a successor generation is serving, so idle connections get their full grace.

@@ -91,6 +91,14 @@ impl Worker {
         }
     }
 
+    /// Tells the master that newcomers are others' now.
+    pub(crate) fn say_left(&self) {
+        if let Some(channel) = &self.own.channel {
+            // A master that is gone, or takes nothing, does not wait for it.
+            let _ = kp_sys::socket::send_fds(channel, &[message::LEFT], &[]);
+        }
+    }
+
     /// An event on one of the own descriptors.
     pub(crate) fn own_event(&mut self, index: u32) {
         match index {

@@ -438,7 +438,12 @@ impl Worker {
                 front.head_timeout_ms,
             )
         };
-        let deadline_ms = now_ms + wait_ms;
+        let mut deadline_ms = now_ms + wait_ms;
+        if let Some(drain) = &self.drain {
+            // It came by an address that is about to be closed, and has the grace of those who were here before.
+            let location = self.location(front.root);
+            deadline_ms = deadline_ms.min(drain.idle_end_ms(location, now_ms));
+        }
         let timer = self.wheel.create(0);
         let client = Client {
             transport,

@@ -96,12 +96,14 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Com
         arguments.next();
         return demo_upstream(arguments);
     }
-    let status = arguments.next_if(|first| first == "status").is_some();
     let mut options = Options::default();
     let mut order = None;
-    let (mut version, mut build, mut help, mut test, mut dump, mut quiet) =
-        (false, false, false, false, false, false);
+    let mut flags = Flags::default();
     while let Some(argument) = arguments.next() {
+        if argument == "status" {
+            flags.status = true;
+            continue;
+        }
         let Some(mut letters) = argument.as_bytes().strip_prefix(b"-") else {
             return Err(format!(
                 "invalid option: \"{}\"",
@@ -111,23 +113,15 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Com
         while let Some((letter, rest)) = letters.split_first() {
             letters = rest;
             let mut value = |needs: &str| {
-                let attached = std::mem::take(&mut letters);
-                let value = if attached.is_empty() {
-                    arguments.next()
-                } else {
-                    Some(OsStr::from_bytes(attached).to_owned())
-                };
-                value
-                    .filter(|value| !value.is_empty())
-                    .ok_or_else(|| format!("option \"-{}\" requires {needs}", char::from(*letter)))
+                value_of(*letter, std::mem::take(&mut letters), &mut arguments, needs)
             };
             match letter {
-                b'?' | b'h' => help = true,
-                b'v' => version = true,
-                b'V' => build = true,
-                b't' => test = true,
-                b'T' => dump = true,
-                b'q' => quiet = true,
+                b'?' | b'h' => flags.help = true,
+                b'v' => flags.version = true,
+                b'V' => flags.build = true,
+                b't' => flags.test = true,
+                b'T' => flags.dump = true,
+                b'q' => flags.quiet = true,
                 b'p' => options.prefix = Some(value("directory name")?.into()),
                 b'e' => options.error_log = Some(value("file name")?.into()),
                 b'c' => options.configuration = Some(value("file name")?.into()),
@@ -137,23 +131,58 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Com
             }
         }
     }
-    // nginx's precedence: help and version answer at once, a test excludes a signal.
-    Ok(match order {
-        _ if help => Command::Help,
-        _ if build => Command::Build,
-        _ if version => Command::Version,
-        _ if status && (order.is_some() || test || dump || quiet) => {
-            return Err(STATUS_USAGE.into());
-        }
-        _ if status => Command::Status(options),
-        _ if test || dump => Command::Test {
-            options,
-            dump,
-            quiet,
-        },
-        Some(order) => Command::Signal { options, order },
-        None => Command::Run(options),
-    })
+    flags.command(options, order)
+}
+
+/// What was given without a value.
+#[derive(Debug, Default)]
+struct Flags {
+    version: bool,
+    build: bool,
+    help: bool,
+    test: bool,
+    dump: bool,
+    quiet: bool,
+    status: bool,
+}
+
+impl Flags {
+    fn command(self, options: Options, order: Option<Order>) -> Result<Command, String> {
+        // nginx's precedence: help and version answer at once, a test excludes a signal.
+        Ok(match order {
+            _ if self.help => Command::Help,
+            _ if self.build => Command::Build,
+            _ if self.version => Command::Version,
+            _ if self.status && (order.is_some() || self.test || self.dump || self.quiet) => {
+                return Err(STATUS_USAGE.into());
+            }
+            _ if self.status => Command::Status(options),
+            _ if self.test || self.dump => Command::Test {
+                options,
+                dump: self.dump,
+                quiet: self.quiet,
+            },
+            Some(order) => Command::Signal { options, order },
+            None => Command::Run(options),
+        })
+    }
+}
+
+/// The value of an option: what is attached to its letter, else the next argument.
+fn value_of(
+    letter: u8,
+    attached: &[u8],
+    arguments: &mut impl Iterator<Item = OsString>,
+    needs: &str,
+) -> Result<OsString, String> {
+    let value = if attached.is_empty() {
+        arguments.next()
+    } else {
+        Some(OsStr::from_bytes(attached).to_owned())
+    };
+    value
+        .filter(|value| !value.is_empty())
+        .ok_or_else(|| format!("option \"-{}\" requires {needs}", char::from(letter)))
 }
 
 fn order_named(name: &OsStr) -> Result<Order, String> {
@@ -296,6 +325,10 @@ mod tests {
                 "status -p /srv/ -ckp.conf",
                 Command::Status(options("/srv/", "kp.conf")),
             ),
+            (
+                "-p /srv/ -ckp.conf status",
+                Command::Status(options("/srv/", "kp.conf")),
+            ),
             ("status -h", Command::Help),
             (
                 "demo-upstream 9001 one",
@@ -319,7 +352,7 @@ mod tests {
             ("status -t", STATUS_USAGE),
             ("status -s quit", STATUS_USAGE),
             ("status now", "invalid option: \"now\""),
-            ("-q status", "invalid option: \"status\""),
+            ("-q status", STATUS_USAGE),
             ("-s", "option \"-s\" requires parameter"),
             ("-s restart", "invalid option: \"-s restart\""),
             ("-p", "option \"-p\" requires directory name"),

@@ -49,6 +49,8 @@ pub(crate) struct Worker {
     /// Batches of reopened log files: how many were sent, and how many the worker said that it uses.
     pub(crate) logs_sent: u64,
     pub(crate) logs_taken: u64,
+    /// Whoever connects now meets somebody else.
+    pub(crate) left: bool,
 }
 
 impl Worker {
@@ -61,6 +63,7 @@ impl Worker {
             channel: Some(channel),
             logs_sent: 0,
             logs_taken: 0,
+            left: false,
         }
     }
 

@@ -148,6 +148,8 @@ pub(crate) enum Stage {
     Serving,
     /// Its workers finish what they have, or are being stopped.
     Draining,
+    /// Its workers were sent home (WINCH), and it is what this master serves again with.
+    Retired,
 }
 
 /// Why nobody is in a slot of a serving generation.
@@ -324,6 +326,7 @@ impl Plan {
                 ready: generation.count(Seat::Ready),
             },
             Phase::Serving => Stage::Serving,
+            Phase::Draining if generation.is_gone() => Stage::Retired,
             Phase::Draining => Stage::Draining,
         })
     }

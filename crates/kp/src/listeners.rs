@@ -358,12 +358,9 @@ impl Held {
         if own.is_empty() || self.is_one_for_all() {
             return false;
         }
-        let targets: Vec<u16> = (0..u16::try_from(home).unwrap_or(0)).collect();
-        let steered = match self.sockets.first() {
-            Some(first) if home > 0 => socket::steer(first, &targets),
-            _ => Ok(()),
-        };
-        let refused = steered.and_then(|()| own.iter().try_for_each(socket::refuse_new));
+        let refused = self
+            .steer_home(home)
+            .and_then(|()| own.iter().try_for_each(socket::refuse_new));
         if let Err(error) = &refused {
             log::warn!(
                 "setsockopt() failed ({}): connections to {} may be reset",
@@ -372,6 +369,15 @@ impl Held {
             );
         }
         refused.is_ok()
+    }
+
+    /// Newcomers go to the first `home` sockets, if there are any.
+    fn steer_home(&self, home: usize) -> io::Result<()> {
+        let targets: Vec<u16> = (0..u16::try_from(home).unwrap_or(u16::MAX)).collect();
+        match self.sockets.first() {
+            Some(first) if home > 0 && !self.is_one_for_all() => socket::steer(first, &targets),
+            _ => Ok(()),
+        }
     }
 
     /// Takes newcomers again, after a reload has brought the address back.

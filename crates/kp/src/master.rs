@@ -35,6 +35,7 @@ use kp_sys::signals::{
     SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH, Signals,
 };
 use queue::ReloadQueue;
+use reload::HandOver;
 use reopen::Reopenings;
 use std::os::fd::AsFd;
 use std::process::ExitCode;
@@ -85,6 +86,7 @@ pub(crate) struct Master {
     plan: Plan,
     crews: Vec<Crew>,
     reloads: ReloadQueue,
+    hand_over: Option<HandOver>,
     reopenings: Reopenings,
     books: Books,
     certificates: Certificates,
@@ -116,6 +118,7 @@ impl Master {
             plan,
             crews: vec![opened.first],
             reloads: ReloadQueue::default(),
+            hand_over: None,
             reopenings: Reopenings::default(),
             books: Books::default(),
             certificates: Certificates::default(),
@@ -138,7 +141,7 @@ impl Master {
             if self.plan.is_stopping() {
                 self.refuse_reloads();
             }
-            if self.reloads.is_wanted() && !self.plan.is_starting() {
+            if self.reloads.is_wanted() && !self.plan.is_starting() && self.hand_over.is_none() {
                 self.reload();
                 continue;
             }
@@ -149,13 +152,16 @@ impl Master {
                 continue;
             }
             self.wait();
+            let signals = self.take_signals();
             self.hear_workers();
             self.collect_dead();
             self.hear_masters();
-            self.hear_signals();
+            self.obey(signals);
             self.hear_askers();
             let now = clock::monotonic_ms();
             self.settle_reopenings(now);
+            self.settle_hand_over(now);
+            self.settle_upgrade(now);
             self.plan.tick(now);
             self.books.look(&self.house.shm, now);
             self.tend_certificates(now);
@@ -178,6 +184,8 @@ impl Master {
             .chain(listeners)
             .chain(self.control.deadline_ms())
             .chain(self.reopenings.deadline_ms())
+            .chain(self.hand_over.as_ref().map(HandOver::deadline_ms))
+            .chain(self.upgrade_due_ms())
             .min();
         let timeout = deadline.map(|at| Duration::from_millis(at.saturating_sub(now)));
         let signals = self.signals.iter().map(AsFd::as_fd);

@@ -8,14 +8,15 @@ use crate::check;
 use crate::cli::{Options, Order};
 use crate::control::client::{self, NoAnswer};
 use crate::control::{self, Answer, Request};
-use crate::pidfile;
+use crate::pidfile::{self, beside};
 use crate::report;
 use crate::settings::Place;
+use crate::upgrade;
 use kp_config::model::Main;
 use kp_sys::process;
 use kp_sys::signals::{SIGINT, SIGQUIT, SIGUSR1};
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -133,11 +134,14 @@ fn ask(main: &Main, request: Request, instead: &str) -> ExitCode {
         Err(NoAnswer::Late) => fail(late(&socket, pid, LIMIT, BRIEF)),
         Err(NoAnswer::Unreachable(error)) => {
             let why = unreachable(&main.pid, pid, &socket, &error);
-            match pidfile::living_master(&main.pid) {
-                Some(_) => fail(format_args!(
+            let signals = error.kind() != io::ErrorKind::PermissionDenied
+                && pidfile::living_master(&main.pid).is_some();
+            if signals {
+                fail(format_args!(
                     "[error] {why}; \"{instead} {pid}\" works without an answer"
-                )),
-                None => fail(format_args!("[error] {why}")),
+                ))
+            } else {
+                fail(format_args!("[error] {why}"))
             }
         }
     }
@@ -165,7 +169,7 @@ fn late(socket: &Path, pid: i32, limit: Duration, brief: Duration) -> String {
 fn unreachable(pid_file: &Path, pid: i32, socket: &Path, error: &io::Error) -> String {
     if pidfile::living_master(pid_file).is_none() {
         return format!(
-            "kp does not run: the process {pid} of \"{}\" has ended",
+            "not running: the process {pid} of \"{}\" has ended",
             pid_file.display()
         );
     }
@@ -195,11 +199,19 @@ pub(crate) fn status(options: &Options) -> ExitCode {
     };
     let (pid_file, refused) = place.pid_file();
     let found = pid_file.map(|pid_file| {
-        let pid = pidfile::living_master(&pid_file);
-        (pid_file, pid)
+        let aside = beside(&pid_file, upgrade::ASIDE);
+        match (
+            pidfile::living_master(&pid_file),
+            pidfile::living_master(&aside),
+        ) {
+            // The binary is being changed, and the new one is not there yet.
+            (None, Some(pid)) => (aside, Some(pid)),
+            (pid, _) => (pid_file, pid),
+        }
     });
     match (found, refused) {
         (Some((pid_file, Some(pid))), _) => status_of(&pid_file, pid),
+        (Some((pid_file, None)), _) if pid_file.exists() => absent(&pid_file),
         // The pid file is a guess, so that its lack says nothing.
         (_, Some(refused)) => {
             report::print(&refused.rendered());
@@ -221,7 +233,7 @@ fn status_of(pid_file: &Path, pid: i32) -> ExitCode {
         Ok(Answer::Failed(text)) => (text, code::UNKNOWN),
         Err(NoAnswer::Unreachable(error)) => {
             let why = unreachable(pid_file, pid, &socket, &error);
-            (format!("kp runs, process {pid}, but {why}"), code::RUNS)
+            (format!("running, process {pid}, but {why}"), code::RUNS)
         }
         Err(NoAnswer::Late) => {
             let seconds = BRIEF.as_secs();
@@ -237,17 +249,17 @@ fn status_of(pid_file: &Path, pid: i32) -> ExitCode {
     ExitCode::from(code)
 }
 
-fn absent(pid_file: &PathBuf) -> ExitCode {
+fn absent(pid_file: &Path) -> ExitCode {
     let shown = pid_file.display();
     let code = match pidfile::read(pid_file) {
         Ok(pid) => {
             report::say(format_args!(
-                "kp does not run: the process {pid} of \"{shown}\" has ended and left its pid file"
+                "not running: the process {pid} of \"{shown}\" has ended and left its pid file"
             ));
             code::DEAD
         }
         Err(_) if !pid_file.exists() => {
-            report::say(format_args!("kp does not run: there is no \"{shown}\""));
+            report::say(format_args!("not running: there is no \"{shown}\""));
             code::STOPPED
         }
         Err(complaint) => {

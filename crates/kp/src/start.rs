@@ -21,7 +21,7 @@ use kp_config::model::Main;
 use kp_config::{Config, Diagnostic};
 use kp_shm::{Shm, TicketRing};
 use kp_sys::process::{self, Fork};
-use kp_sys::signals::Signals;
+use kp_sys::signals::{self, Signals};
 use kp_sys::socket::{recv_fds, send_fds, seqpacket_pair};
 use kp_sys::{clock, poll};
 use kp_worker::error_log;
@@ -30,6 +30,12 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::rc::Rc;
+use std::time::Duration;
+
+/// A pid file that is left over tells of a master that was killed. Its workers hold the addresses until they have noticed,
+/// which takes them a moment; nginx tries every address for 2.5 s.
+const ORPHANS_MS: u64 = 2_500;
+const ORPHANS_LOOK: Duration = Duration::from_millis(50);
 
 /// Why there is no start.
 enum Refusal {
@@ -229,7 +235,15 @@ fn listen(
             log::warn!("{warning}");
         }
     }
-    listeners.stage(wanted, slots)?;
+    let has_orphans = old.is_none() && pidfile::read(&config.main.pid).is_ok();
+    let until_ms = clock::monotonic_ms() + ORPHANS_MS;
+    while let Err(complaints) = listeners.stage(wanted, slots) {
+        if !has_orphans || clock::monotonic_ms() >= until_ms {
+            return Err(complaints);
+        }
+        // Nothing is polled, and nothing but the time can fail.
+        let _ = poll::readable(&[], Some(ORPHANS_LOOK));
+    }
     if old.is_none() {
         listeners.commit(wanted, clock::monotonic_ms())?;
     }
@@ -282,7 +296,7 @@ fn launch(
         }
     }
     let (house, signals) = House::open(place.prefix(), tickets)
-        .and_then(|house| Ok((house, Signals::new(&SIGNALS)?)))
+        .and_then(|house| Ok((house, subscribe(main.master_process)?)))
         .map_err(|error| format!("the master cannot start ({})", report::numbered(&error)))?;
     process::set_title(&format!("kp: master process {}", program.command_line()));
     let pid = &main.pid;
@@ -299,10 +313,9 @@ fn launch(
     if daemon && let Some(file) = crew.stderr_file() {
         let _ = process::replace_stderr(file);
     }
-    if !main.master_process {
-        drop(signals);
+    let Some(signals) = signals else {
         return alone(&house, crew, listeners, pid_file).map(Begun::Over);
-    }
+    };
     Ok(Begun::Master(Box::new(Opened {
         place,
         house,
@@ -315,6 +328,14 @@ fn launch(
         program,
         predecessor: old.take(),
     })))
+}
+
+/// The master's signals. Where this process is the worker it hears them as such: what comes before that has to wait.
+fn subscribe(master: bool) -> io::Result<Option<Signals>> {
+    if master {
+        return Signals::new(&SIGNALS).map(Some);
+    }
+    signals::block_all().map(|()| None)
 }
 
 /// `master_process off`: this process is the one worker.

@@ -14,6 +14,8 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+/// What a pid file's name ends with while the new binary lives; nginx's.
+pub(crate) const ASIDE: &str = "oldbin";
 /// What a service manager sets for the process that it starts, and for no other.
 const FOR_ONE_PROCESS: [&str; 3] = ["LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"];
 

@@ -47,6 +47,10 @@ impl Client<'_> {
         match self.exchange(id) {
             Ok(true) => self.shared.answer(self.kind, began),
             Ok(false) => {}
+            Err(failed) if self.may_end(&failed) => {
+                self.wire = None;
+                self.shared.ended_idle(self.kind);
+            }
             Err(failed) => {
                 let wire = self.wire.take();
                 self.shared.lost(self.loss(id, began, failed, wire));
@@ -116,6 +120,13 @@ impl Client<'_> {
         self.wire = Some(Wire::connect(&self.shared.target(self.kind, self.turn))?);
         self.shared.connected();
         Ok(true)
+    }
+
+    /// A tunnel that may be cut may be cut with a message in it.
+    fn may_end(&self, failed: &Failed) -> bool {
+        let is_tunnel =
+            self.kind == Kind::Tunnel && self.wire.as_ref().is_some_and(|wire| wire.answered > 0);
+        is_tunnel && self.shared.mix.tunnels_may_end && failed.stage != Stage::Checking
     }
 
     fn wire(&mut self) -> &mut Wire {
@@ -258,13 +269,17 @@ impl Client<'_> {
             return Err(Failed::new(Stage::Checking, text));
         }
         wire.answered += 1;
+        if wire.answered >= self.shared.mix.tunnel_messages {
+            self.wire = None;
+        }
         Ok(())
     }
 
-    /// Gives the connection up where the response says so.
+    /// Gives the connection up where the response says so, and sees it end.
     fn finish(&mut self, answer: &Answer) -> Result<(), Failed> {
         let said = answer.head.field("connection");
         if said.is_some_and(|said| said.eq_ignore_ascii_case("close")) {
+            self.wire().closed()?;
             self.wire = None;
         } else if self.closes() {
             return Err(Failed::new(

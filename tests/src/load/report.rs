@@ -125,7 +125,7 @@ pub struct Report {
     pub connections: u64,
     /// Kept connections that ended between two requests, which is no loss.
     pub ended_idle: u64,
-    /// Tunnels that ended between two messages, in a load that allows it.
+    /// Tunnels that were ended, in a load that allows it.
     pub ended_tunnels: u64,
     /// Requests that were lost.
     pub losses: Vec<Loss>,

@@ -187,6 +187,16 @@ impl Wire {
         Ok(body)
     }
 
+    /// Waits for the end that the last response has announced. A reset would endanger that response on a longer way.
+    pub(crate) fn closed(&mut self) -> Result<(), Failed> {
+        let what = match self.read_once() {
+            Ok(0) => return Ok(()),
+            Ok(_) => String::from("bytes behind the last response"),
+            Err(error) => format!("after the last response: {error}"),
+        };
+        Err(Failed::new(Stage::Checking, what))
+    }
+
     /// Exactly `count` raw bytes.
     pub(crate) fn exactly(&mut self, count: usize) -> Result<Vec<u8>, Failed> {
         while self.input.len() < count {

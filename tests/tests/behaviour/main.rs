@@ -11,10 +11,12 @@
     reason = "tests panic to fail, and read the clock to check that something came in time"
 )]
 
+mod activation;
 mod balancing;
 mod chaos;
 mod config_cases;
 mod containers;
+mod control;
 mod crashing;
 mod deadlines;
 mod draining;
@@ -34,5 +36,7 @@ mod reloading;
 mod rotating;
 mod routing;
 mod static_files;
+mod status;
 mod streaming;
 mod tls;
+mod upgrading;

@@ -487,3 +487,79 @@ fn quit_under_load_answers_whoever_has_asked() {
     assert_eq!(kp.wait_exit(SOON), 0);
     refused_at_most(&load.stop());
 }
+
+fn named_with_zone(servers: &str) -> Setup {
+    Setup::new(
+        "%MAIN% http { upstream u { zone u 256k; %SERVERS% }
+         server { listen %LISTEN%; location / { proxy_pass http://u; } } }",
+    )
+    .with("SERVERS", servers)
+}
+
+/// Shows: zone
+#[test]
+fn what_is_known_of_peers_survives_a_reload() {
+    let (one, two) = (Origin::named("one"), Origin::named("two"));
+    let broken = Origin::start(|conversation| {
+        conversation.head()?;
+        conversation.reset()
+    });
+    let servers = format!(
+        "server {} weight=3; server {}; server {} max_fails=1 fail_timeout=60s;",
+        one.address(),
+        two.address(),
+        broken.address()
+    );
+    let kp = named_with_zone(&servers).start();
+    let ask = |kp: &Kp| kp.get("/").text();
+    // Smooth weighted round robin gives a a b a; whoever met the broken one went on to the next.
+    wait::until(SOON, "the broken peer to be tried", || {
+        assert_ne!(ask(&kp), "");
+        broken.connections() == 1
+    });
+    // In the middle of a turn: the next four are asked for half before and half after the reload.
+    while ask(&kp) != "two" {}
+    let mut answers = vec![ask(&kp), ask(&kp)];
+    kp.reload();
+    answers.extend([ask(&kp), ask(&kp)]);
+    answers.sort();
+    assert_eq!(answers, ["one", "one", "one", "two"]);
+    for _ in 0..12 {
+        ask(&kp);
+    }
+    assert_eq!(
+        broken.connections(),
+        1,
+        "a reload forgot that a peer has failed"
+    );
+}
+
+#[test]
+fn requests_of_the_old_generation_hold_their_places() {
+    let origin = Origin::start(|conversation| {
+        conversation.answer_all(|request| {
+            if request.target() == "/hold" {
+                wait::pause(SECOND * 2);
+            }
+            kp_tests::origin::OK.to_vec()
+        })
+    });
+    let kp = named_with_zone(&format!(
+        "server {} max_conns=2 max_fails=0;",
+        origin.address()
+    ))
+    .start();
+    let mut holding: Vec<Client> = (0..2).map(|_| kp.client()).collect();
+    for client in &mut holding {
+        client.send("GET /hold HTTP/1.1\r\nHost: t\r\n\r\n");
+    }
+    origin.wait_requests(2);
+    kp.reload();
+    assert_eq!(kp.get("/").status(), 502, "the places are taken");
+    for client in &mut holding {
+        assert_eq!(client.response().status(), 200);
+    }
+    wait::until(SOON, "the places to be given back", || {
+        kp.get("/").status() == 200
+    });
+}

@@ -7,6 +7,7 @@
 
 use super::{Held, Listeners, Shown};
 use crate::inherit::Passed;
+use crate::report;
 use kp_config::model::ListenAddress;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -58,6 +59,15 @@ impl Listeners {
         for held in all.filter(|held| held.refusing_until_ms.is_none()) {
             held.shared = held.sockets.len();
             held.steered = true;
+        }
+    }
+
+    /// Sends newcomers to the sockets that the other master has, too, until the next steering.
+    pub(crate) fn steer_home(&mut self) {
+        for held in self.held.iter().filter(|held| held.shared > 0) {
+            if let Err(error) = held.steer_home(held.shared) {
+                log::error!(target: "alert", "steering connections failed ({})", report::numbered(&error));
+            }
         }
     }
 

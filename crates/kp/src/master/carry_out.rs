@@ -151,7 +151,7 @@ impl Master {
         }
         log::info!(target: "notice", "generation {generation} is serving, {workers} worker processes ready");
         self.say_serving(generation, workers);
-        self.reload_worked(generation, workers);
+        self.hand_over(generation, workers);
     }
 
     fn failed(&mut self, generation: u32, reason: &str) {

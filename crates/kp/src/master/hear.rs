@@ -23,6 +23,7 @@ impl Master {
                         Ok(Some((text, _))) => match text.split_first() {
                             Some((&message::READY, _)) => ready.push((crew.number, worker.slot)),
                             Some((&message::LOGS, _)) => worker.logs_taken += 1,
+                            Some((&message::LEFT, _)) => worker.left = true,
                             Some((&message::FAILED, reason)) => {
                                 refused.push((
                                     crew.number,
@@ -124,12 +125,15 @@ impl Master {
                 .is_some_and(|crew| crew.prepared.config.main.stop_signal == StopSignal::Graceful)
     }
 
-    pub(super) fn hear_signals(&mut self) {
-        let came = self
-            .signals
+    /// The signals that came. Taken before anything else is looked at: what happens from here on wakes the loop again.
+    pub(super) fn take_signals(&mut self) -> Vec<i32> {
+        self.signals
             .as_mut()
             .map(Signals::drain)
-            .unwrap_or_default();
+            .unwrap_or_default()
+    }
+
+    pub(super) fn obey(&mut self, came: Vec<i32>) {
         let now = clock::monotonic_ms();
         for signal in came {
             match signal {
@@ -167,6 +171,7 @@ impl Master {
                 SIGWINCH if self.daemon || self.plan.has_successor() => {
                     log::info!(target: "notice", "signal {signal} (SIGWINCH) received, shutting down worker processes");
                     self.plan.retire();
+                    self.send_newcomers_home();
                 }
                 SIGUSR2 => {
                     log::info!(target: "notice", "signal {signal} (SIGUSR2) received, changing binary");

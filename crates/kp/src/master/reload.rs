@@ -1,5 +1,5 @@
-//! A reload's first half: everything it may trip over (text, logs, directories, sockets) is tried before the plan hears of a
-//! new generation.
+//! A reload from both ends: everything it may trip over (text, logs, directories, sockets) is tried before the plan hears of
+//! a new generation; and whoever asked is answered when, the new generation serving, nobody meets the old one any more.
 
 use super::queue::{self, Failure};
 use super::{Master, worker_count};
@@ -11,6 +11,24 @@ use kp_config::Diagnostic;
 use kp_sys::clock;
 use std::path::Path;
 use std::rc::Rc;
+
+/// The workers of an old generation stop accepting within this, or are not waited for.
+const HAND_OVER_MS: u64 = 2_000;
+
+/// A generation that serves, while an older one may still accept.
+#[derive(Debug)]
+pub(super) struct HandOver {
+    generation: u32,
+    workers: u32,
+    deadline_ms: u64,
+}
+
+impl HandOver {
+    /// When [`Master::settle_hand_over`] has something to do though nothing came.
+    pub(super) fn deadline_ms(&self) -> u64 {
+        self.deadline_ms
+    }
+}
 
 impl Master {
     /// Tries a new configuration; what is wrong is logged and told to those who asked, and nothing changes.
@@ -80,8 +98,34 @@ impl Master {
         pidfile::probe(wanted).map_err(|complaint| vec![complaint])
     }
 
+    /// The generation serves.
+    pub(super) fn hand_over(&mut self, generation: u32, workers: u32) {
+        let now_ms = clock::monotonic_ms();
+        self.hand_over = Some(HandOver {
+            generation,
+            workers,
+            deadline_ms: now_ms + HAND_OVER_MS,
+        });
+        self.settle_hand_over(now_ms);
+    }
+
+    /// The reload is over when whoever connects meets the new generation: who has asked for it would wonder otherwise.
+    pub(super) fn settle_hand_over(&mut self, now_ms: u64) {
+        let Some(hand_over) = &self.hand_over else {
+            return;
+        };
+        let (generation, workers) = (hand_over.generation, hand_over.workers);
+        let mut old = self.crews.iter().filter(|crew| crew.number < generation);
+        let accepts = old.any(|crew| crew.workers.iter().any(|worker| !worker.left));
+        if accepts && now_ms < hand_over.deadline_ms {
+            return;
+        }
+        self.hand_over = None;
+        self.reload_worked(generation, workers);
+    }
+
     /// A reload has come to a good end: everybody who asked for it is told.
-    pub(super) fn reload_worked(&mut self, generation: u32, workers: u32) {
+    fn reload_worked(&mut self, generation: u32, workers: u32) {
         for asker in self.reloads.end(Ok(()), clock::unix_ms()) {
             self.answer(asker, &queue::success(generation, workers));
         }

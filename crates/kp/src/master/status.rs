@@ -21,10 +21,14 @@ struct Overview<'a> {
     uptime_ms: u64,
     stopping: bool,
     configuration: &'a Path,
+    /// Connections accepted and requests received by all workers there ever were.
+    totals: (u64, u64),
     history: &'a History,
     addresses: Vec<String>,
     /// Of the newest generation; the first to end in front, with the seconds that are left.
     certificates: Vec<(PathBuf, Option<u64>)>,
+    /// The master before or after this one, if it lives.
+    other: Option<String>,
     /// The newest first.
     generations: Vec<Generation>,
 }
@@ -112,14 +116,20 @@ impl Master {
         let generations = self.crews.iter().rev();
         let generations = generations
             .filter_map(|crew| Some(self.generation(crew, self.plan.stage(crew.number)?, now_ms)));
+        let counters = self.house.shm.counters();
         let overview = Overview {
             pid: process::id(),
             uptime_ms: now_ms.saturating_sub(self.started_ms),
             stopping: self.plan.is_stopping(),
             configuration: &self.place.path,
+            totals: (
+                counters.total(Counter::ConnectionsAccepted),
+                counters.total(Counter::Requests),
+            ),
             history: self.reloads.history(),
             addresses: self.listeners.addresses(),
             certificates: self.certificates_left(),
+            other: self.other_master(),
             generations: generations.collect(),
         };
         overview.text(now_ms)
@@ -144,7 +154,7 @@ impl Master {
             .iter()
             .find_map(|crew| match self.plan.stage(crew.number)? {
                 Stage::Starting { ready } => Some((crew.number, ready, crew.slots)),
-                Stage::Serving | Stage::Draining => None,
+                Stage::Serving | Stage::Draining | Stage::Retired => None,
             });
         match (starting, self.plan.serving()) {
             (Some((number, ready, slots)), _) => {

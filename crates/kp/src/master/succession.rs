@@ -6,6 +6,7 @@ use crate::control::{self, Answer, AskerId};
 use crate::inherit::{self, Estate, Word};
 use crate::pidfile::{self, beside};
 use crate::report;
+use crate::upgrade::ASIDE;
 use kp_sys::clock;
 use kp_sys::process;
 use kp_sys::signals::SIGKILL;
@@ -13,6 +14,9 @@ use std::fs;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
+
+/// The workers of this master stop accepting within this, or are not waited for.
+const HAND_OVER_MS: u64 = 2_000;
 
 /// An upgrade that waits for a reload to end.
 #[derive(Debug, Default)]
@@ -30,9 +34,17 @@ pub(super) struct Successor {
     asker: Option<AskerId>,
     /// Why it will not.
     reason: Option<String>,
-    served: bool,
+    /// It serves, or has served.
+    serving: Option<Serving>,
     /// Where the pid file belongs.
     pid_file: PathBuf,
+}
+
+#[derive(Debug)]
+struct Serving {
+    workers: u32,
+    /// Who asked is told at the latest then.
+    deadline_ms: u64,
 }
 
 impl Successor {
@@ -53,6 +65,12 @@ impl Master {
             }
             Err(refusal) => refusal,
         };
+        let other = self.predecessor.as_ref().map(|old| old.pid);
+        let other = other.or(self.successor.as_ref().map(|new| new.pid));
+        let refusal = match other {
+            Some(pid) => format!("{refusal} (process {pid})"),
+            None => refusal.to_owned(),
+        };
         log::info!(target: "notice", "the binary is not changed: {refusal}");
         self.upgrade_failed(asker, &format!("kp: {refusal}\n"));
     }
@@ -64,7 +82,7 @@ impl Master {
             return self.not_started(wanted.asker, text);
         }
         let pid_file = self.pid_file.path().to_owned();
-        let aside = beside(&pid_file, "oldbin");
+        let aside = beside(&pid_file, ASIDE);
         if let Err(error) = self.pid_file.rename(&aside) {
             let text = format!(
                 "rename() {} to {} failed ({}) before executing new binary process \"{}\"",
@@ -94,7 +112,7 @@ impl Master {
                     channel: Some(channel),
                     asker: wanted.asker,
                     reason: None,
-                    served: false,
+                    serving: None,
                     pid_file,
                 });
             }
@@ -120,7 +138,9 @@ impl Master {
     /// Nobody waits any more for an upgrade; returns who did.
     pub(super) fn refuse_upgrade(&mut self) -> Vec<AskerId> {
         let wanted = self.upgrade.take().and_then(|wanted| wanted.asker);
-        let waiting = self.successor.as_mut().and_then(|new| new.asker.take());
+        let starting = self.successor.as_mut();
+        let starting = starting.filter(|new| new.serving.is_none());
+        let waiting = starting.and_then(|new| new.asker.take());
         wanted.into_iter().chain(waiting).collect()
     }
 
@@ -156,15 +176,35 @@ impl Master {
         }
     }
 
-    /// The new binary serves: who asked for it is told.
+    /// The new binary serves.
     pub(super) fn succeeded(&mut self, workers: u32) {
+        let now_ms = clock::monotonic_ms();
+        if let Some(new) = &mut self.successor {
+            log::info!(target: "notice", "new binary process {} is serving, {workers} worker processes ready", new.pid);
+            new.serving = Some(Serving {
+                workers,
+                deadline_ms: now_ms + HAND_OVER_MS,
+            });
+        }
+    }
+
+    /// Who asked for the new binary is told when whoever connects meets it: the workers of this master accept no more.
+    pub(super) fn settle_upgrade(&mut self, now_ms: u64) {
+        let accepts = self
+            .crews
+            .iter()
+            .any(|crew| crew.workers.iter().any(|worker| !worker.left));
         let Some(new) = &mut self.successor else {
             return;
         };
-        new.served = true;
-        let (pid, asker) = (new.pid, new.asker.take());
-        log::info!(target: "notice", "new binary process {pid} is serving, {workers} worker processes ready");
-        if let Some(asker) = asker {
+        let (pid, Some(serving)) = (new.pid, &new.serving) else {
+            return;
+        };
+        if accepts && now_ms < serving.deadline_ms {
+            return;
+        }
+        let workers = serving.workers;
+        if let Some(asker) = new.asker.take() {
             let plural = if workers == 1 { "worker" } else { "workers" };
             let text = format!(
                 "kp: process {pid} is serving in place of process {}, {workers} {plural} ready\n",
@@ -172,6 +212,14 @@ impl Master {
             );
             self.answer(asker, &Answer::Done(text));
         }
+    }
+
+    /// When [`Master::settle_upgrade`] has something to do though nothing came.
+    pub(super) fn upgrade_due_ms(&self) -> Option<u64> {
+        let new = self.successor.as_ref()?;
+        new.asker
+            .and(new.serving.as_ref())
+            .map(|serving| serving.deadline_ms)
     }
 
     /// The new binary does not get ready.
@@ -188,6 +236,20 @@ impl Master {
         }
     }
 
+    /// The other master, for `kp status`.
+    pub(super) fn other_master(&self) -> Option<String> {
+        if let Some(old) = &self.predecessor {
+            return Some(format!("old master process {}, which still lives", old.pid));
+        }
+        let new = self.successor.as_ref()?;
+        let how = if new.serving.is_some() {
+            "which serves"
+        } else {
+            "which is starting"
+        };
+        Some(format!("new binary process {}, {how}", new.pid))
+    }
+
     /// Whether this process is the new master.
     pub(super) fn is_successor(&self, pid: i32) -> bool {
         self.successor.as_ref().is_some_and(|new| new.pid == pid)
@@ -200,7 +262,7 @@ impl Master {
             return;
         };
         let pid = new.pid;
-        if new.served {
+        if new.serving.is_some() {
             log::info!(target: "notice", "new binary process {pid} {ended}: this one takes its place back");
         } else {
             let reason = new
@@ -263,9 +325,16 @@ impl Master {
         }
     }
 
+    /// The workers were sent home: newcomers are to find those of the other master.
+    pub(super) fn send_newcomers_home(&mut self) {
+        if self.predecessor.is_some() {
+            self.listeners.steer_home();
+        }
+    }
+
     /// Nothing new is taken from now on: what comes is the other master's, if there is one.
     pub(super) fn say_leaving(&mut self) {
-        let heir = self.successor.as_ref().filter(|new| new.served);
+        let heir = self.successor.as_ref().filter(|new| new.serving.is_some());
         if self.predecessor.is_some() {
             self.say(&Word::Leaving);
         } else if let Some(pid) = heir.and_then(|new| u32::try_from(new.pid).ok()) {

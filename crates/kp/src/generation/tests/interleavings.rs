@@ -293,7 +293,13 @@ impl Story {
                 assert!(!living, "forgotten alive");
                 assert!(self.forgotten.insert(generation), "forgotten twice");
             }
-            Action::Serving { generation, .. } => self.ends(generation, Outcome::Serving),
+            Action::Serving {
+                generation,
+                workers,
+            } => {
+                assert!(workers > 0, "it serves with nobody");
+                self.ends(generation, Outcome::Serving);
+            }
             Action::Failed { generation, .. } => self.ends(generation, Outcome::Failed),
             Action::Abandoned { generation } => self.ends(generation, Outcome::Abandoned),
             Action::BackOff { generation, .. } => self.known(generation),

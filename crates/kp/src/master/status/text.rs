@@ -26,6 +26,16 @@ impl Overview<'_> {
             "listening on:  {}",
             or_none(&self.addresses.join(", "))
         );
+        let (connections, requests) = self.totals;
+        let _ = writeln!(
+            text,
+            "so far:        {}, {}",
+            counted(connections, "connection", "connections"),
+            counted(requests, "request", "requests")
+        );
+        if let Some(other) = &self.other {
+            let _ = writeln!(text, "beside it:     {other}");
+        }
         self.reloads(&mut text);
         self.certificates(&mut text);
         if self.generations.is_empty() {
@@ -102,6 +112,7 @@ impl Generation {
                 )
             }
             Stage::Serving => format!("serving for {time}"),
+            Stage::Retired => "sent home by SIGWINCH, SIGHUP brings its workers back".into(),
             Stage::Draining => format!(
                 "draining for {time}, waits for {}; {}",
                 self.total().waits_for(),
@@ -283,6 +294,7 @@ mod tests {
             uptime_ms: 300_000_000,
             stopping: false,
             configuration: Path::new("/etc/kp/kp.conf"),
+            totals: (1_024, 1),
             history: &history,
             addresses: vec!["0.0.0.0:80".into(), "unix:/run/kp-http.sock".into()],
             certificates: vec![
@@ -291,6 +303,7 @@ mod tests {
                 ("/etc/kp/b.crt".into(), Some(2 * 86_400 - 1)),
                 ("/etc/kp/c.crt".into(), Some(2 * 86_400)),
             ],
+            other: Some("new binary process 4800, which is starting".into()),
             generations: vec![
                 generation(
                     4,
@@ -312,6 +325,8 @@ mod tests {
             "kp/{}, master process 4711, running for 3d 11h
 configuration: /etc/kp/kp.conf
 listening on:  0.0.0.0:80, unix:/run/kp-http.sock
+so far:        1024 connections, 1 request
+beside it:     new binary process 4800, which is starting
 last reload:   has FAILED, {date} (reloads so far: 7, failed: 2)
                one
                two in kp.conf:3:1
@@ -341,9 +356,11 @@ generation 3: draining for 12s, waits for 2 tunnels, 1 request, 3 idle connectio
             uptime_ms: 0,
             stopping: true,
             configuration: Path::new("/c"),
+            totals: (0, 0),
             history: &History::default(),
             addresses: Vec::new(),
             certificates: Vec::new(),
+            other: None,
             generations: Vec::new(),
         };
         let text = overview.text(0);
