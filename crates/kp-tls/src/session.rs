@@ -567,21 +567,26 @@ fn write<D>(
     what: Sealed<'_>,
     out: &mut Vec<u8>,
 ) -> Result<(), TlsError> {
+    match what {
+        // Record by record, so that the room for one is still in the processor's cache when it is written to.
+        Sealed::Data(plaintext, record) => plaintext
+            .chunks(record)
+            .try_for_each(|part| write_record(part.len(), out, |room| traffic.encrypt(part, room))),
+        Sealed::End => write_record(2, out, |room| traffic.queue_close_notify(room)),
+    }
+}
+
+/// Appends a record with so much plaintext.
+fn write_record(
+    plaintext: usize,
+    out: &mut Vec<u8>,
+    mut seal: impl FnMut(&mut [u8]) -> Result<usize, EncryptError>,
+) -> Result<(), TlsError> {
     let start = out.len();
-    let mut room = match what {
-        Sealed::Data(plaintext, record) => {
-            plaintext.len() + plaintext.len().div_ceil(record) * RECORD_OVERHEAD
-        }
-        Sealed::End => RECORD_OVERHEAD + 2,
-    };
+    let mut room = plaintext + RECORD_OVERHEAD;
     loop {
         out.resize(start + room, 0);
-        let target = out.get_mut(start..).unwrap_or_default();
-        let written = match what {
-            Sealed::Data(plaintext, _) => traffic.encrypt(plaintext, target),
-            Sealed::End => traffic.queue_close_notify(target),
-        };
-        match written {
+        match seal(out.get_mut(start..).unwrap_or_default()) {
             Ok(written) => {
                 out.truncate(start + written);
                 return Ok(());

@@ -160,10 +160,14 @@ impl Trust {
     }
 }
 
+/// More certificates than any honest chain has are not looked at to find a reason.
+const SHOWN_MAX: usize = 20;
+
 /// The first certificate and, as far as they were shown, its issuers in order.
 fn linked(first: Certificate, others: &[CertificateDer<'_>]) -> Vec<Certificate> {
     let mut left: Vec<Certificate> = others
         .iter()
+        .take(SHOWN_MAX)
         .filter_map(|der| Certificate::parse(der))
         .collect();
     let mut linked = vec![first];

@@ -1,7 +1,9 @@
 //! Whatever comes, in whatever pieces: no panic, no plaintext that was not sent, and the pieces do not matter.
 
 use crate::common::*;
-use kp_tls::{Hello, HelloReader, PairUpdate, Scratch, Stage, Tls, TlsError};
+use kp_tls::{
+    Certificate, Hello, HelloReader, PairUpdate, Scratch, Stage, Tls, TlsError, fingerprint,
+};
 use proptest::prelude::*;
 use std::io::IoSlice;
 use std::sync::{Arc, LazyLock};
@@ -167,6 +169,37 @@ proptest! {
             prop_assert!(!ours.open().is_idle());
         }
         prop_assert_eq!(ours.open().socket_ended(), Err(TlsError::Truncated));
+    }
+
+    #[test]
+    fn a_damaged_certificate_is_shown_or_not_but_survived(
+        changes in prop::collection::vec((any::<usize>(), any::<u8>()), 1..6),
+        cut in any::<usize>(),
+    ) {
+        let (_, own) = &*WORLD;
+        let mut der = own.chain().remove(0).to_vec();
+        for (at, value) in changes {
+            let at = at % der.len();
+            der[at] = value;
+        }
+        if cut % 4 == 0 {
+            der.truncate(cut / 4 % der.len());
+        }
+        let der = kp_tls::CertificateDer::from(der);
+        if let Some(read) = Certificate::parse(&der) {
+            let texts = [
+                read.subject(),
+                read.issuer(),
+                read.legacy_subject(),
+                read.legacy_issuer(),
+                read.serial(),
+                read.not_before(),
+                read.not_after(),
+            ];
+            prop_assert!(texts.iter().all(|text| text.bytes().all(|byte| matches!(byte, b' '..=b'~'))));
+            prop_assert!(read.days_left(u64::MAX) == 0);
+        }
+        prop_assert_eq!(fingerprint(&der).len(), 40);
     }
 
     #[test]
