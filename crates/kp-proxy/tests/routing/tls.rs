@@ -260,7 +260,7 @@ fn facts() -> TlsFacts {
         session_id: Box::new([0x0a, 0xff]),
         reused: true,
         offer: Some(Box::new(TlsOffer {
-            ciphers: vec![0x1a1a, 0x1301, 0xc02f, 0x00ff],
+            ciphers: vec![0x1a1a, 0x1301, 0xc02f],
             groups: vec![0x11ec, 0x001d, 0x9999],
             signatures: vec![0x0403, 0x0804],
         })),
@@ -276,7 +276,7 @@ const VARIABLES: [(&str, Option<&str>); 28] = [
     ("ssl_cipher", Some("TLS_AES_256_GCM_SHA384")),
     (
         "ssl_ciphers",
-        Some("0x1a1a:TLS_AES_128_GCM_SHA256:ECDHE-RSA-AES128-GCM-SHA256:0x00ff"),
+        Some("0x1a1a:TLS_AES_128_GCM_SHA256:ECDHE-RSA-AES128-GCM-SHA256"),
     ),
     ("ssl_client_cert", Some("-----BEGIN\n\ta+b\n\t-----END")),
     (
