@@ -25,14 +25,6 @@ pub enum TlsError {
     NotOpen,
 }
 
-impl TlsError {
-    /// Whether the other side is to blame in a way that is not worth more than a line at level info: nginx logs what
-    /// clients do wrong in a handshake there.
-    pub fn is_peers_fault(&self) -> bool {
-        !matches!(self, Self::NotOpen)
-    }
-}
-
 impl From<Error> for TlsError {
     fn from(error: Error) -> Self {
         match error {

@@ -64,12 +64,6 @@ pub enum Stage {
 /// What one call of [`Session::receive`] did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Progress {
-    /// The handshake is over, now or before.
-    pub open: bool,
-    /// The handshake ended in this call: facts and verification are there to be looked at.
-    pub opened: bool,
-    /// The call may have done the work of a handshake (a signature, a key exchange), which is what a loop budgets.
-    pub handshake_step: bool,
     /// More can be had without more ciphertext: call again.
     pub pending: bool,
     /// The peer sent close_notify: what was received is complete.
@@ -158,7 +152,6 @@ impl Session {
             ciphertext.clear();
             return Err(TlsError::NotOpen);
         }
-        let handshaking = self.stage == Stage::Handshake;
         let mut turn = Turn {
             room_ends: plaintext.len().saturating_add(max),
             steps: 0,
@@ -174,11 +167,7 @@ impl Session {
             self.drain_waiting(out);
             return Err(error);
         }
-        let open = self.stage == Stage::Open;
         Ok(Progress {
-            open,
-            opened: handshaking && open,
-            handshake_step: handshaking,
             pending: self.pending,
             end: self.ended,
         })
@@ -257,11 +246,6 @@ impl Session {
     /// Whether the peer sent close_notify.
     pub fn has_ended(&self) -> bool {
         self.ended
-    }
-
-    /// Whether close_notify was sent.
-    pub fn is_closed(&self) -> bool {
-        self.closed
     }
 
     /// Whether it holds no ciphertext: nothing of a record or message is there that waits for its rest.
