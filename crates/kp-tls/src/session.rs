@@ -192,8 +192,12 @@ impl Session {
         joined.clear();
         for stretch in stretches {
             let mut rest: &[u8] = stretch;
-            // Something waits, or this is short: they share a record.
-            if !joined.is_empty() || rest.len() < JOIN_BELOW {
+            while !rest.is_empty() {
+                if joined.is_empty() && rest.len() >= JOIN_BELOW {
+                    self.encrypt(rest, out)?;
+                    break;
+                }
+                // Something waits, or this is short: they share a record.
                 let (head, tail) = rest.split_at(rest.len().min(self.record - joined.len()));
                 joined.extend_from_slice(head);
                 rest = tail;
@@ -201,11 +205,6 @@ impl Session {
                     self.encrypt(joined, out)?;
                     joined.clear();
                 }
-            }
-            if rest.len() < JOIN_BELOW {
-                joined.extend_from_slice(rest);
-            } else {
-                self.encrypt(rest, out)?;
             }
         }
         if !joined.is_empty() {

@@ -9,16 +9,18 @@ use std::os::unix::net::UnixStream;
 
 const TEXT: &str = "events {} http {
     server { listen 127.0.0.1:1 ssl; server_name a.test; ssl_certificate pair; ssl_certificate_key pair;
+        ssl_buffer_size RECORD;
         location / { proxy_pass https://127.0.0.1:2; } } }";
 
 /// Both roles, loaded once with a certificate made for the purpose.
-fn tls() -> Tls {
+fn tls(record: &str) -> Tls {
     let key = rcgen::KeyPair::generate().expect("a key");
     let params = rcgen::CertificateParams::new(["a.test".to_owned()]).expect("names");
     let certificate = params.self_signed(&key).expect("a certificate");
     let pair = certificate.pem() + &key.serialize_pem();
     let folder = tempfile::tempdir().expect("a folder");
-    std::fs::write(folder.path().join("kp.conf"), TEXT).expect("written");
+    let text = TEXT.replace("RECORD", record);
+    std::fs::write(folder.path().join("kp.conf"), text).expect("written");
     let loaded = kp_config::load(&LoadOptions {
         path: "kp.conf".into(),
         prefix: folder.path().to_owned(),
@@ -46,8 +48,8 @@ fn narrow() -> (UnixStream, UnixStream) {
 }
 
 /// Before the handshake.
-fn fresh() -> (Ends, Tls) {
-    let tls = tls();
+fn fresh(record: &str) -> (Ends, Tls) {
+    let tls = tls(record);
     let (near, far) = narrow();
     let partner = Partner {
         identity: TlsIdentityId(0),
@@ -65,7 +67,11 @@ fn fresh() -> (Ends, Tls) {
 
 /// Lets both sides go on until both are open.
 fn open() -> Ends {
-    let (mut ends, tls) = fresh();
+    open_with("16k")
+}
+
+fn open_with(record: &str) -> Ends {
+    let (mut ends, tls) = fresh(record);
     let upstream = tls.upstream(TlsIdentityId(0)).expect("an identity");
     let session = upstream.connect(1, "a.test").expect("a session");
     let begun = ends.client.begin_shake(session, &mut ends.pool);
@@ -194,7 +200,8 @@ fn an_output_learns_what_left_behind_its_back() {
 fn order_survives_any_cut() {
     for seed in 1..12u64 {
         let mut seed = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let mut ends = open();
+        let record = ["16k", "4k", "700"][seed as usize % 3];
+        let mut ends = open_with(record);
         let mut output = Output::default();
         let (mut expected, mut seen) = (Vec::new(), Vec::new());
         for _ in 0..40 {
@@ -325,7 +332,7 @@ fn a_broken_record_breaks_the_connection_and_is_told_once() {
 
 #[test]
 fn a_hello_in_pieces_is_read_and_what_is_no_hello_is_given_back() {
-    let (mut ends, tls) = fresh();
+    let (mut ends, tls) = fresh("16k");
     let upstream = tls.upstream(TlsIdentityId(0)).expect("an identity");
     let mut hello = Vec::new();
     upstream
@@ -346,7 +353,7 @@ fn a_hello_in_pieces_is_read_and_what_is_no_hello_is_given_back() {
     let shake = ends.server.shake(&mut Vec::new(), &mut ends.pool);
     assert!(matches!(shake, Shake::Hello(_)));
 
-    let (mut ends, _) = fresh();
+    let (mut ends, _) = fresh("16k");
     ends.client.write(b"GET / HTTP/1.0\r\n\r\n");
     ends.server.ask();
     match ends.server.shake(&mut Vec::new(), &mut ends.pool) {
@@ -357,7 +364,7 @@ fn a_hello_in_pieces_is_read_and_what_is_no_hello_is_given_back() {
 
 #[test]
 fn a_peer_that_leaves_during_the_handshake_ends_it() {
-    let (mut ends, _) = fresh();
+    let (mut ends, _) = fresh("16k");
     ends.client.write(&[0x16, 3, 1]);
     drop(ends.client);
     ends.server.ask();
