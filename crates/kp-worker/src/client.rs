@@ -430,6 +430,10 @@ impl Worker {
         let Some(mut client) = self.clients.remove(key) else {
             return;
         };
+        if client.phase == ClientPhase::Exchange && client.active.is_some() {
+            // In the middle of an answer.
+            client.transport.break_off();
+        }
         client.transport.part(&mut self.buffers);
         self.buffers.give(&mut client.input);
         self.wheel.free(client.timer);
