@@ -787,6 +787,20 @@ impl Plan {
         self.predecessor || self.successor == Successor::Serving
     }
 
+    /// Whether a generation's sockets are still to listen when [`Action::Listen`] is carried out: in the same turn one of
+    /// its workers may have ended, or the master may have been told to stop.
+    pub(crate) fn is_about_to_listen(&self, number: u32) -> bool {
+        self.numbered(number).is_some_and(|generation| {
+            matches!(
+                generation.phase,
+                Phase::Starting {
+                    listening: true,
+                    ..
+                }
+            )
+        })
+    }
+
     /// The generation's sockets listen.
     pub(crate) fn listened(&mut self, number: u32) {
         let Some(generation) = numbered(&mut self.generations, number) else {

@@ -68,6 +68,33 @@ fn one_socket_for_each_slot_adopted_by_address_over_a_reload() {
     );
 }
 
+/// Somebody else may begin to listen between our bind and our listen.
+#[test]
+fn where_one_address_cannot_listen_none_of_the_new_sockets_does() {
+    let (kept, lost) = (free_address(), free_address());
+    let before = [inet(kept)];
+    let mut listeners = Listeners::default();
+    listeners.stage(&before, 1).unwrap();
+    listeners.commit(&before, 0).unwrap();
+    let wanted = [inet(kept), inet(lost)];
+    listeners.stage(&wanted, 3).unwrap();
+    let _rival = TcpListener::bind(lost).unwrap();
+    let complaints = listeners.commit(&wanted, 0).unwrap_err();
+    assert!(complaints[0].message.starts_with("listen() to "));
+    assert_eq!(numbers(&listeners, &wanted, 0, 1).len(), 1);
+    assert_eq!(listeners.addresses(), [kept.to_string()]);
+    let served: Vec<_> = listeners
+        .held
+        .iter()
+        .flat_map(|held| &held.sockets)
+        .collect();
+    // Whoever comes is in the one queue that somebody looks at.
+    for _ in 0..16 {
+        let _client = TcpStream::connect(kept).unwrap();
+        assert!(socket::accept(served[0]).is_ok());
+    }
+}
+
 #[test]
 fn with_fewer_workers_the_first_polls_what_is_left_over() {
     let wanted = [inet(free_address())];
