@@ -461,6 +461,28 @@ fn sockets_of_a_service_manager_head_the_group_of_their_address() {
 }
 
 #[test]
+fn a_passed_socket_that_cannot_head_a_group_is_polled_by_all() {
+    let passed = free_address();
+    let mut listeners = Listeners::default();
+    listeners.activate(vec![foreign(passed)]);
+    // As the kernel has it where another user has bound the socket.
+    listeners.held[0].single = true;
+    let wanted = [inet(passed)];
+    for workers in [3, 2] {
+        listeners.stage(&wanted, workers).unwrap();
+        listeners.commit(&wanted, 0).unwrap();
+        listeners.steer(&[0], workers).unwrap();
+        let first = numbers(&listeners, &wanted, 0, workers);
+        assert_eq!(first.len(), 1);
+        assert_eq!(numbers(&listeners, &wanted, 1, workers), first);
+    }
+    let new = handed_over(&listeners);
+    assert!(new.held[0].single && new.held[0].kept == 1);
+    listeners.close();
+    assert!(TcpStream::connect(passed).is_ok(), "the new one's");
+}
+
+#[test]
 fn a_passed_socket_for_both_families_is_told_apart() {
     if !Path::new("/proc/net/if_inet6").exists() {
         // A machine without IPv6 has no such sockets.
