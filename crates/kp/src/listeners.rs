@@ -371,7 +371,13 @@ impl Held {
             .steer_home(home)
             .and_then(|()| own.iter().try_for_each(socket::refuse_new));
         if let Err(error) = &refused {
-            log::warn!(
+            // Not everybody may do that, and who may not can change nothing about it.
+            let level = match error.kind() {
+                io::ErrorKind::PermissionDenied => log::Level::Info,
+                _ => log::Level::Warn,
+            };
+            log::log!(
+                level,
                 "setsockopt() failed ({}): connections to {} may be reset",
                 report::numbered(error),
                 Shown(&self.address)

@@ -1,6 +1,9 @@
 //! What happens to an operator: files that are not what they should be, limits that are too low, processes that hang.
 
 use kp_tests::Setup;
+use kp_tests::wait::{self, SOON};
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
 /// A server that answers with this text.
 fn answering(text: &str) -> Setup {
@@ -66,4 +69,34 @@ fn a_worker_that_cannot_start_says_why() {
         assert!(told.starts_with(reason), "{files}: {told}");
     }
     assert_eq!(kp.get("/").text(), "one");
+}
+
+/// Root may not open somebody else's file with O_CREAT in a sticky directory (`fs.protected_regular`), so that a reload
+/// after a reopening would fail if the files had been given away.
+#[test]
+fn logs_stay_root_s_over_a_reopening() {
+    if !nix::unistd::geteuid().is_root() {
+        return;
+    }
+    let kp = answering("one").as_root_of_its_own().start();
+    let logs = kp.path("logs");
+    fs::create_dir(&logs).unwrap();
+    fs::set_permissions(&logs, fs::Permissions::from_mode(0o1777)).unwrap();
+    let log = logs.join("access.log");
+    let setup = answering("two")
+        .main("user nobody nogroup;")
+        .http(&format!("access_log {};", log.display()))
+        .as_root_of_its_own();
+    kp.configure(&setup);
+    kp.reload();
+    for _ in 0..2 {
+        fs::rename(&log, logs.join("old")).unwrap();
+        assert_eq!(kp.command(&["-s", "reopen"]).code, 0);
+        assert_eq!(kp.get("/").text(), "two");
+        wait::until(SOON, "a line in the new file", || {
+            fs::read_to_string(&log).is_ok_and(|text| text.contains("GET /"))
+        });
+        assert_eq!(fs::metadata(&log).unwrap().uid(), 0);
+        kp.reload();
+    }
 }

@@ -322,6 +322,25 @@ fn first_generation_with_one_fatal_worker_serves_with_the_others() {
 }
 
 #[test]
+fn first_generation_serves_in_part_rather_than_not_at_all() {
+    let mut plan = Plan::default();
+    plan.begin(2, 0);
+    plan.ready(1, 0);
+    plan.ended(1, 1, KILLED, 0);
+    plan.take_actions();
+    plan.tick(READY_MS);
+    let served = Action::Serving {
+        generation: 1,
+        workers: 1,
+    };
+    let actions = plan.take_actions();
+    assert_eq!(actions[..2], [steer(&[0], 2), served]);
+    assert_eq!(actions[2..], [spawn(1, 1)]);
+    plan.ready(1, 1);
+    assert_eq!(plan.take_actions(), [commit(1, 1), steer(&[0, 1], 2)]);
+}
+
+#[test]
 fn fast_stop_terminates_then_kills() {
     let mut plan = serving(2);
     plan.stop(Stop::Fast, 1_000);

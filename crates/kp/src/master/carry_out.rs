@@ -109,7 +109,12 @@ impl Master {
                 }
             }
             Err(error) => {
-                log::error!(target: "alert", "fork() failed while spawning \"worker process\" ({})", report::numbered(&error));
+                let reason = format!(
+                    "fork() failed while spawning \"worker process\" ({})",
+                    report::numbered(&error)
+                );
+                log::error!(target: "alert", "{reason}");
+                self.plan.refuse(generation, reason);
                 self.plan
                     .ended(generation, slot, Ending::Exited(1), clock::monotonic_ms());
             }
