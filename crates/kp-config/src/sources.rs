@@ -11,6 +11,7 @@ use crate::syntax::{BlockRange, Directive, Origin, Source, Sources, Word};
 use crate::{LoadOptions, yaml};
 use std::collections::HashMap;
 use std::io::{self, Read};
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -292,6 +293,10 @@ fn matches(mask: &Path) -> Result<Vec<PathBuf>, String> {
 }
 
 fn read_bytes(path: &Path) -> io::Result<Vec<u8>> {
+    // Who reads it has other things to do than to wait for its writer; and it could not be read again at a reload.
+    if std::fs::metadata(path)?.file_type().is_fifo() {
+        return Err(io::Error::other("it is a pipe and no file"));
+    }
     let mut bytes = Vec::new();
     std::fs::File::open(path)?
         .take(FILE_BYTES_MAX + 1)

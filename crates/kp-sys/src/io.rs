@@ -2,10 +2,14 @@
 
 #![allow(unsafe_code)]
 
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use socket2::SockRef;
+use std::fs::{File, OpenOptions};
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
 use std::os::fd::AsFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
 
 /// Receives at most `max` bytes and appends them to `buffer`, growing it if its spare room is smaller. `Ok(0)` is the
 /// end of the stream (or `max` was 0).
@@ -49,6 +53,16 @@ pub fn write(file: &impl AsFd, bytes: &[u8]) -> io::Result<usize> {
     nix::unistd::write(file, bytes).map_err(crate::from_errno)
 }
 
+/// Opens a file without waiting for anybody: open(2) of a fifo waits until somebody opens its other end, which may be never.
+/// A fifo that nobody reads cannot be opened for writing (`ENXIO`). What is open then behaves as usual.
+pub fn open_at_once(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
+    let file = options.custom_flags(libc::O_NONBLOCK).open(path)?;
+    let flags = fcntl(&file, FcntlArg::F_GETFL).map_err(crate::from_errno)?;
+    let usual = OFlag::from_bits_retain(flags) - OFlag::O_NONBLOCK;
+    fcntl(&file, FcntlArg::F_SETFL(usual)).map_err(crate::from_errno)?;
+    Ok(file)
+}
+
 /// A file without a name that lives in memory, and is gone with its last descriptor.
 pub fn memory_file() -> io::Result<std::fs::File> {
     use nix::sys::memfd::{MFdFlags, memfd_create};
@@ -63,6 +77,21 @@ pub const IOV_MAX: usize = 1024;
 mod tests {
     use super::*;
     use std::os::unix::net::UnixStream;
+
+    #[test]
+    fn a_fifo_is_opened_at_once_or_not_at_all() {
+        let path = std::env::temp_dir().join(format!("kp-fifo-{}", std::process::id()));
+        nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        let append = || open_at_once(OpenOptions::new().append(true), &path);
+        assert_eq!(append().unwrap_err().raw_os_error(), Some(libc::ENXIO));
+        let reader = open_at_once(OpenOptions::new().read(true), &path).unwrap();
+        let writer = append().unwrap();
+        for file in [&reader, &writer] {
+            let flags = fcntl(file, FcntlArg::F_GETFL).unwrap();
+            assert_eq!(flags & libc::O_NONBLOCK, 0);
+        }
+        std::fs::remove_file(&path).unwrap();
+    }
 
     #[test]
     fn recv_appends_and_respects_max() {

@@ -47,6 +47,8 @@ use kp_config::{Config, Diagnostic};
 use kp_proxy::Program;
 use kp_shm::TicketReader;
 use kp_tls::Tls;
+use std::io;
+use std::os::fd::OwnedFd;
 
 /// A configuration with everything that is compiled from it.
 #[derive(Debug)]
@@ -100,23 +102,32 @@ pub fn prepare(
 /// are expected to be blocked.
 pub fn run(heritage: Heritage) -> u8 {
     panic_note::install();
-    let channel = heritage
-        .channel
-        .as_ref()
-        .and_then(|channel| channel.try_clone().ok());
+    let channel = heritage.channel.as_ref().map(OwnedFd::try_clone);
+    let channel = match channel.transpose() {
+        Ok(channel) => channel,
+        Err(error) => return cannot_start(heritage.channel.as_ref(), &error),
+    };
     let started =
         reactor::Worker::new(heritage).and_then(|mut worker| worker.say_ready().map(|()| worker));
     match started {
         Ok(mut worker) => worker.run(),
-        Err(error) => {
-            log::error!(target: "alert", "a worker could not start: {error}");
-            if let Some(channel) = channel {
-                let mut text = vec![message::FAILED];
-                text.extend_from_slice(error.to_string().as_bytes());
-                // The master also sees the exit status.
-                let _ = kp_sys::socket::send_fds(&channel, &text, &[]);
-            }
-            exit::FATAL
-        }
+        Err(error) => cannot_start(channel.as_ref(), &error),
     }
+}
+
+/// Tells the master, which also sees the exit status and logs both.
+fn cannot_start(channel: Option<&OwnedFd>, error: &io::Error) -> u8 {
+    let reason = format!(
+        "a worker process could not start ({})",
+        jobs::errno_text(error)
+    );
+    let told = channel.is_some_and(|channel| {
+        let mut text = vec![message::FAILED];
+        text.extend_from_slice(reason.as_bytes());
+        kp_sys::socket::send_fds(channel, &text, &[]).is_ok()
+    });
+    if !told {
+        log::error!(target: "emerg", "{reason}");
+    }
+    exit::FATAL
 }

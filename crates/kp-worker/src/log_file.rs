@@ -4,6 +4,7 @@
 //! somebody else made only by root; so where opening fails the stream itself is duplicated. Such a log cannot be moved away
 //! either, so it is never opened again.
 
+use kp_sys::io::open_at_once;
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -19,20 +20,15 @@ enum Stream {
     Error,
 }
 
-/// Opens a log to append to it; makes the file if need be.
+/// Opens a log to append to it; makes the file if need be. A fifo that nobody reads is an error: nobody waits for a reader.
 pub fn open(path: &Path) -> io::Result<File> {
     match stream(path) {
         // Opened before it is duplicated: an own place in a file, own flags of a terminal.
-        Some(stream) => File::options()
-            .append(true)
-            .open(path)
-            .or_else(|_| stream.duplicate()),
+        Some(stream) => {
+            open_at_once(File::options().append(true), path).or_else(|_| stream.duplicate())
+        }
         // A daemon has no umask; a log is written by nobody else.
-        None => File::options()
-            .create(true)
-            .append(true)
-            .mode(0o644)
-            .open(path),
+        None => open_at_once(File::options().create(true).append(true).mode(0o644), path),
     }
 }
 

@@ -4,13 +4,13 @@
 
 use crate::active::Active;
 use crate::error_log;
+use crate::log_file;
 use crate::reactor::Worker;
 use crate::token::Key;
 use kp_config::model::{AccessLog, AccessLogTarget, Level, LogFileId};
 use kp_shm::Counter;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 
 /// Lines of one turn above which they are written although the turn goes on.
@@ -193,12 +193,7 @@ impl Worker {
         let at = self.logs.open.iter().position(|(known, _)| *known == path);
         let entry = match at {
             Some(at) => self.logs.open.remove(at),
-            None => match OpenOptions::new()
-                .append(true)
-                .create(true)
-                .mode(0o644)
-                .open(&path)
-            {
+            None => match log_file::open(&path) {
                 Ok(file) => (path, file),
                 Err(error) => {
                     self.counters.increment(Counter::LogLinesDropped);

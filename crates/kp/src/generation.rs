@@ -560,15 +560,7 @@ impl Plan {
 
     /// Time passes.
     pub(crate) fn tick(&mut self, now_ms: u64) {
-        let late: Vec<u32> = self.generations.iter().filter(|generation| {
-            matches!(generation.phase, Phase::Starting { deadline_ms, .. } if deadline_ms <= now_ms)
-        }).map(|generation| generation.number).collect();
-        for number in late {
-            self.fail(
-                number,
-                format!("generation {number} was not ready in {} s", READY_MS / 1000),
-            );
-        }
+        self.end_late_starts(now_ms);
         for generation in &mut self.generations {
             for (slot, index) in generation.slots.iter_mut().zip(0..) {
                 if matches!(slot.seat, Seat::Vacant { due_ms } if due_ms <= now_ms) {
@@ -592,6 +584,31 @@ impl Plan {
                 .extend(self.generations.iter().map(|generation| Action::Kill {
                     generation: generation.number,
                 }));
+        }
+    }
+
+    /// A generation that was not ready in time has failed; but where nothing else serves, those of its workers that do serve
+    /// are better than none, and the others still may come.
+    fn end_late_starts(&mut self, now_ms: u64) {
+        let late = self.generations.iter().filter_map(|generation| {
+            let Phase::Starting {
+                deadline_ms, alone, ..
+            } = generation.phase
+            else {
+                return None;
+            };
+            let serves_in_part = alone && generation.count(Seat::Ready) > 0;
+            (deadline_ms <= now_ms).then_some((generation.number, serves_in_part))
+        });
+        for (number, serves_in_part) in late.collect::<Vec<_>>() {
+            if serves_in_part {
+                self.promote(number, true);
+            } else {
+                self.fail(
+                    number,
+                    format!("generation {number} was not ready in {} s", READY_MS / 1000),
+                );
+            }
         }
     }
 
@@ -785,6 +802,20 @@ impl Plan {
     /// Another master serves on the same sockets, so that a client that is told to go finds somebody.
     fn has_company(&self) -> bool {
         self.predecessor || self.successor == Successor::Serving
+    }
+
+    /// Whether a generation's sockets are still to listen when [`Action::Listen`] is carried out: in the same turn one of
+    /// its workers may have ended, or the master may have been told to stop.
+    pub(crate) fn is_about_to_listen(&self, number: u32) -> bool {
+        self.numbered(number).is_some_and(|generation| {
+            matches!(
+                generation.phase,
+                Phase::Starting {
+                    listening: true,
+                    ..
+                }
+            )
+        })
     }
 
     /// The generation's sockets listen.

@@ -110,28 +110,14 @@ impl Listeners {
         self.held.retain(|held| !held.sockets.is_empty());
     }
 
-    /// Lets everything that is `wanted` listen; then takes the other addresses away.
+    /// Lets everything that is `wanted` listen; then takes the other addresses away. On failure everything is as it was before
+    /// [`Listeners::stage`].
     pub(crate) fn commit(
         &mut self,
         wanted: &[Listener],
         now_ms: u64,
     ) -> Result<(), Vec<Diagnostic>> {
-        let mut complaints = Vec::new();
-        for listener in wanted {
-            let Some(held) = self
-                .held
-                .iter_mut()
-                .find(|held| held.address == listener.address)
-            else {
-                continue;
-            };
-            if let Err(error) = held.listen(&listener.options) {
-                complaints.push(refusal(listener, &error, "listen()"));
-            }
-        }
-        if !complaints.is_empty() {
-            return Err(complaints);
-        }
+        self.listen(wanted)?;
         let (stay, go) = std::mem::take(&mut self.held)
             .into_iter()
             .partition(|held| wanted.iter().any(|one| one.address == held.address));
@@ -156,6 +142,29 @@ impl Listeners {
             }
         }
         Ok(())
+    }
+
+    /// All of them listen, or only those that did before.
+    fn listen(&mut self, wanted: &[Listener]) -> Result<(), Vec<Diagnostic>> {
+        let before: Vec<usize> = self.held.iter().map(|held| held.listening).collect();
+        let mut complaints = Vec::new();
+        for listener in wanted {
+            let mut all = self.held.iter_mut();
+            let Some(held) = all.find(|held| held.address == listener.address) else {
+                continue;
+            };
+            if let Err(error) = held.listen(&listener.options) {
+                complaints.push(refusal(listener, &error, "listen()"));
+            }
+        }
+        if complaints.is_empty() {
+            return Ok(());
+        }
+        for (held, listening) in self.held.iter_mut().zip(before) {
+            held.listening = listening;
+        }
+        self.unstage();
+        Err(complaints)
     }
 
     fn is_shared(&self, held: &Held) -> bool {
@@ -362,7 +371,13 @@ impl Held {
             .steer_home(home)
             .and_then(|()| own.iter().try_for_each(socket::refuse_new));
         if let Err(error) = &refused {
-            log::warn!(
+            // Not everybody may do that, and who may not can change nothing about it.
+            let level = match error.kind() {
+                io::ErrorKind::PermissionDenied => log::Level::Info,
+                _ => log::Level::Warn,
+            };
+            log::log!(
+                level,
                 "setsockopt() failed ({}): connections to {} may be reset",
                 report::numbered(error),
                 Shown(&self.address)

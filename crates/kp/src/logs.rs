@@ -10,7 +10,7 @@ use kp_worker::{error_log, log_file, message};
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 /// Opens every log file of a configuration, in its order, or tells of each that cannot be opened.
@@ -49,25 +49,17 @@ fn complaint(path: &Path, place: Option<Span>, error: &io::Error) -> Diagnostic 
 }
 
 /// Opens them again after somebody moved them away (USR1). One that cannot be opened keeps its old file; the complaints
-/// are returned. Root gives the files to the workers' user, as nginx. Standard streams stay as they are.
-pub(crate) fn reopen(
-    paths: &[PathBuf],
-    files: &mut [File],
-    identity: Option<&Identity>,
-) -> Vec<String> {
+/// are returned. Standard streams stay as they are.
+///
+/// The files are not given to the workers' user, as nginx does: the workers are handed descriptors. Root could be tricked
+/// by a link to give something else away, and could not open a file of another user anew in a sticky directory.
+pub(crate) fn reopen(paths: &[PathBuf], files: &mut [File]) -> Vec<String> {
     let mut complaints = Vec::new();
     for (path, file) in paths.iter().zip(files) {
         if log_file::is_stream(path) {
             continue;
         }
-        let opened = open_one(path).and_then(|opened| {
-            if let Some(identity) = identity {
-                hand_over(path, &opened, identity)
-                    .map_err(|error| report::failed("chown()", path, &error))?;
-            }
-            Ok(opened)
-        });
-        match opened {
+        match open_one(path) {
             Ok(opened) => *file = opened,
             Err(complaint) => complaints.push(complaint),
         }
@@ -159,20 +151,6 @@ fn open_one(path: &Path) -> Result<File, String> {
     log_file::open(path).map_err(|error| report::failed("open()", path, &error))
 }
 
-fn hand_over(path: &Path, file: &File, identity: &Identity) -> io::Result<()> {
-    let found = file.metadata()?;
-    if found.is_file() && found.uid() != identity.uid() {
-        identity.take_ownership(path)?;
-    }
-    if found.is_file() && found.mode() & 0o600 != 0o600 {
-        fs::set_permissions(
-            path,
-            fs::Permissions::from_mode((found.mode() & 0o7777) | 0o600),
-        )?;
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -231,7 +209,7 @@ mod tests {
         let moved = folder.path().join("a.old");
         fs::rename(&paths[0], &moved).unwrap();
         fs::rename(&gone, folder.path().join("elsewhere")).unwrap();
-        let complaints = reopen(&paths, &mut files, None);
+        let complaints = reopen(&paths, &mut files);
         let shown = paths[1].display();
         assert_eq!(
             complaints,

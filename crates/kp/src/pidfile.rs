@@ -4,15 +4,18 @@
 //! master with the same pid file is refused by name.
 
 use kp_config::Diagnostic;
+use kp_sys::io::open_at_once;
 use kp_sys::lock;
 use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 /// A daemon has no umask. Who could write here could have any process signalled by those who believe the file.
 const MODE: u32 = 0o644;
+/// A number is not longer.
+const TEXT_MAX_BYTES: u64 = 64;
 
 /// This master's pid file.
 #[derive(Debug)]
@@ -24,7 +27,7 @@ pub(crate) struct PidFile {
 
 /// The master that lives by this pid file, if any. Not to be asked by a master about its own file: see [`PidFile`].
 pub(crate) fn living_master(path: &Path) -> Option<i32> {
-    let file = File::open(path).ok()?;
+    let file = open_at_once(File::options().read(true), path).ok()?;
     lock::holder(&file).ok().flatten()
 }
 
@@ -110,8 +113,13 @@ impl PidFile {
 
 /// What a pid file says, or nginx's complaint about it.
 pub(crate) fn read(path: &Path) -> Result<i32, String> {
-    let text =
-        fs::read_to_string(path).map_err(|error| crate::report::failed("open()", path, &error))?;
+    let mut text = String::new();
+    open_at_once(File::options().read(true), path)
+        .and_then(|file| match file.metadata()?.is_file() {
+            true => file.take(TEXT_MAX_BYTES).read_to_string(&mut text),
+            false => Err(io::Error::other("it is no regular file")),
+        })
+        .map_err(|error| crate::report::failed("open()", path, &error))?;
     let number = text.trim_matches(['\r', '\n', ' ']);
     number
         .parse::<i32>()
@@ -189,6 +197,20 @@ mod tests {
                 Err(format!("invalid PID number \"{number}\" in \"{shown}\""))
             );
         }
+    }
+
+    #[test]
+    fn a_fifo_is_no_pid_file_and_nobody_waits_for_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("kp.pid");
+        let made = std::process::Command::new("mkfifo").arg(&path).status();
+        assert!(made.unwrap().success());
+        assert_eq!(living_master(&path), None);
+        assert!(
+            read(&path)
+                .unwrap_err()
+                .ends_with("(it is no regular file)")
+        );
     }
 
     #[test]

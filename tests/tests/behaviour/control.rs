@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
@@ -11,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use kp_tests::wait::{self, SOON};
 use kp_tests::{Kp, Origin, Setup, process};
+use nix::fcntl::OFlag;
 use nix::sys::signal::Signal;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -40,11 +42,14 @@ fn answer(mut asker: UnixStream) -> String {
     text
 }
 
-/// A fifo in kp's directory.
-fn fifo(kp: &Kp, name: &str) -> std::path::PathBuf {
-    let path = kp.path(name);
-    nix::unistd::mkfifo(&path, nix::sys::stat::Mode::from_bits_truncate(0o600)).expect("a fifo");
-    path
+/// A terminal, and the path by which it is a file that is read until somebody has typed its end.
+fn terminal() -> (fs::File, std::path::PathBuf) {
+    use nix::pty::{grantpt, posix_openpt, ptsname_r, unlockpt};
+    let typist = posix_openpt(OFlag::O_RDWR | OFlag::O_NOCTTY | OFlag::O_CLOEXEC).expect("a pty");
+    grantpt(&typist).expect("a pty of ours");
+    unlockpt(&typist).expect("a pty to open");
+    let path = ptsname_r(&typist).expect("its name");
+    (fs::File::from(OwnedFd::from(typist)), path.into())
 }
 
 /// A reload that is asked for while one runs is the next one, for everybody who asks meanwhile: all see what they had
@@ -53,19 +58,22 @@ fn fifo(kp: &Kp, name: &str) -> std::path::PathBuf {
 fn a_reload_asked_for_while_one_runs_is_answered_by_the_next() {
     let kp = answering("one").start();
     // The master reads a file that somebody is still writing.
-    kp.configure(&answering("two").http("include part;"));
-    let part = fifo(&kp, "part");
+    let (mut writer, part) = terminal();
+    let include = format!("include {};", part.display());
+    kp.configure(&answering("two").http(&include));
     let first = say(&kp, b"reload\n");
-    let mut writer = fs::File::options()
-        .write(true)
-        .open(part)
-        .expect("the master opens the file to read it");
+    wait::until(SOON, "the master to read the included file", || {
+        let open = fs::read_dir(format!("/proc/{}/fd", kp.master_pid())).expect("descriptors");
+        open.flatten()
+            .any(|fd| fs::read_link(fd.path()).is_ok_and(|to| to == part))
+    });
     kp.configure(&answering("three"));
     let second = say(&kp, b"reload\n");
     kp.signal(Signal::SIGHUP);
     let third = say(&kp, b"reload\n");
-    writer.write_all(b"server_tokens off;\n").expect("writing");
-    drop(writer);
+    writer
+        .write_all(b"server_tokens off;\n\x04")
+        .expect("writing");
     assert_eq!(
         answer(first),
         "ok\nkp: generation 2 is serving, 1 worker ready\n"

@@ -28,6 +28,7 @@ mod lifecycle;
 mod limits;
 mod logs;
 mod memory;
+mod mishaps;
 mod notify;
 mod parsing;
 mod proxying;

@@ -269,6 +269,17 @@ fn a_master_that_shuts_down_says_so() {
     assert_eq!(kp.wait_exit(SOON), 0);
 }
 
+#[test]
+fn a_master_whose_workers_were_sent_home_says_so() {
+    let kp = answering("one").daemon().start();
+    kp.signal(Signal::SIGWINCH);
+    wait::until(SOON, "the workers to leave", || kp.all_pids().is_empty());
+    wait_shown(&kp, &["generation 1: sent home by SIGWINCH"]);
+    kp.signal(Signal::SIGHUP);
+    wait_shown(&kp, &["generation 2: serving for "]);
+    assert_eq!(kp.get("/").text(), "one");
+}
+
 /// The Linux Standard Base's codes, which init scripts rely on.
 #[test]
 fn exit_codes_tell_running_from_dead_from_stopped_from_unknown() {

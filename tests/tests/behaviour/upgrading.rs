@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
@@ -24,7 +25,10 @@ fn telling() -> Setup {
 
 /// The worker that answers.
 fn answering(address: &str) -> u32 {
-    let text = client::get(address, "/").text();
+    first_number(&client::get(address, "/").text())
+}
+
+fn first_number(text: &str) -> u32 {
     let pid = text.split(' ').next().expect("a word");
     pid.parse().expect("a process id")
 }
@@ -837,4 +841,142 @@ fn clients_that_were_connected_are_served_by_the_old_master() {
     assert_eq!(kp.wait_exit(SECOND * 5), 0, "nobody is waited for");
     assert!(!process::alive(old));
     kp.follow();
+}
+
+/// Short graces and other numbers of workers each time, forth twice and then forth and back.
+#[test]
+fn many_upgrades_in_a_row_lose_nothing() {
+    let origin = LoadOrigin::start();
+    let with = |workers: usize| {
+        Setup::new(
+            "%MAIN% http { upstream u { server %U1%; keepalive 64; }
+                server { listen %LISTEN%; listen unix:%DIR%/kp.listen; keepalive_min_timeout 500ms;
+                    keepalive_requests 100000; location / { proxy_pass http://u; } } }",
+        )
+        .main(&format!("worker_processes {workers};"))
+        .with("U1", origin.address())
+    };
+    let mut kp = with(2).start();
+    kp.wait_workers(2);
+    let load = Mix::new(&kp.address())
+        .clients(Kind::Post, 8)
+        .clients(Kind::Close, 16)
+        .unix(&kp.path("kp.listen"), 4)
+        .pace(Duration::from_millis(1))
+        .wait_max(Duration::from_millis(3))
+        .start();
+    for (step, workers) in [4, 1, 3, 2, 5, 1, 2, 1, 4].into_iter().enumerate() {
+        load.wait_answers(300);
+        kp.configure(&with(workers));
+        if step % 3 == 2 {
+            let (_, new) = upgrade_by_hand(&kp);
+            load.wait_answers(300);
+            assert!(process::signal(new, Signal::SIGQUIT));
+            load.wait_answers(100);
+            kp.wait_error(&format!("new binary process {new} exited"));
+        } else {
+            let old = kp.master_pid();
+            let said = kp.command(&["-s", "upgrade"]);
+            assert_eq!(said.code, 0, "{}", said.stderr);
+            kp.follow();
+            load.wait_answers(300);
+            kp.wait_error(&format!("old master process {old} has ended"));
+        }
+    }
+    load.stop().assert_nothing_lost();
+    assert!(origin.twice().is_empty(), "a POST was sent twice");
+}
+
+/// Connections wait at sockets that only the new master has, whose workers do not run; then it is told to leave.
+#[test]
+fn the_queues_of_a_master_that_leaves_are_served_and_take_nobody_new() {
+    let with = |workers: usize| {
+        Setup::new("%MAIN% http { server { listen %LISTEN%; return 200 \"$pid \"; } }")
+            .main(&format!("worker_processes {workers};"))
+    };
+    let kp = with(1).start();
+    kp.wait_workers(1);
+    kp.configure(&with(4));
+    let (old, new) = upgrade_by_hand(&kp);
+    let of_new = workers_of(new);
+    assert_eq!(of_new.len(), 4);
+    for worker in &of_new {
+        process::signal(*worker, Signal::SIGSTOP);
+    }
+    let ask = || {
+        let mut client = kp.client();
+        client.send("GET / HTTP/1.0\r\n\r\n");
+        client
+    };
+    let mut queued: Vec<Client> = (0..40).map(|_| ask()).collect();
+    assert!(process::signal(new, Signal::SIGQUIT));
+    kp.wait_error(&format!("{new}#{new}: signal 3 (SIGQUIT) received"));
+    // The sockets are given up in the same moment; until then a connection may still come to wait there.
+    let served = |client: &mut Client| {
+        client
+            .try_response("GET", SECOND)
+            .is_ok_and(|answer| workers_of(old).contains(&first_number(&answer.text())))
+    };
+    let mut late = Vec::new();
+    wait::until(
+        SOON,
+        "twenty newcomers in a row to find the old master",
+        || {
+            let mut newcomers: Vec<Client> = (0..20).map(|_| ask()).collect();
+            newcomers.retain_mut(|client| !served(client));
+            let all = newcomers.is_empty();
+            late.append(&mut newcomers);
+            all
+        },
+    );
+    for worker in &of_new {
+        process::signal(*worker, Signal::SIGCONT);
+    }
+    for client in queued.iter_mut().chain(&mut late) {
+        assert_eq!(client.response().status(), 200);
+    }
+    wait_gone("the new master", new);
+}
+
+/// The new binary has given an address up; its queue at the old master is served, and nobody comes in behind it.
+#[test]
+fn the_queue_of_an_address_that_the_new_binary_gave_up_is_served() {
+    let gone = Port::take();
+    let with = |listen: &str| {
+        Setup::new("%MAIN% http { server { listen %LISTEN%; %SERVER% return 200 \"$pid \"; } }")
+            .main("worker_processes 1;")
+            .server(listen)
+    };
+    let mut kp = with(&format!("listen {};", gone.address())).start();
+    kp.wait_workers(1);
+    kp.configure(&with(""));
+    let (old, new) = upgrade_by_hand(&kp);
+    kp.wait_error(&format!(
+        "{} is not served by the new binary",
+        gone.address()
+    ));
+    let worker = workers_of(old)[0];
+    process::signal(worker, Signal::SIGSTOP);
+    let mut queued: Vec<Client> = (0..20)
+        .map(|_| {
+            let mut client = Client::connect(&gone.address());
+            client.send("GET / HTTP/1.0\r\n\r\n");
+            client
+        })
+        .collect();
+    assert!(process::signal(old, Signal::SIGQUIT));
+    kp.wait_error(&format!("{old}#{old}: signal 3 (SIGQUIT) received"));
+    let address = gone.address().parse().expect("an address");
+    wait::until(SOON, "the address to take nobody", || {
+        let late = TcpStream::connect_timeout(&address, Duration::from_millis(200));
+        late.is_err()
+    });
+    process::signal(worker, Signal::SIGCONT);
+    for client in &mut queued {
+        assert_eq!(first_number(&client.response().text()), worker);
+    }
+    wait_gone("the old master", old);
+    kp.follow();
+    assert!(TcpStream::connect(address).is_err());
+    assert!(workers_of(new).contains(&answering(&kp.address())));
 }

@@ -113,6 +113,27 @@ fn reload_that_cannot_listen_leaves_the_old_one() {
 }
 
 #[test]
+fn reload_that_is_over_before_its_turn_to_listen_does_not() {
+    let killed = |plan: &mut Plan| plan.ended(2, 0, KILLED, 1);
+    let stopped = |plan: &mut Plan| plan.stop(Stop::Graceful, 1);
+    let retired = |plan: &mut Plan| plan.retire();
+    for what in [
+        &killed as &dyn Fn(&mut Plan),
+        &stopped as &dyn Fn(&mut Plan),
+        &retired as &dyn Fn(&mut Plan),
+    ] {
+        let mut plan = serving(1);
+        plan.begin(1, 0);
+        plan.ready(2, 0);
+        assert!(plan.is_about_to_listen(2) && !plan.is_about_to_listen(1));
+        what(&mut plan);
+        let actions = plan.take_actions();
+        assert!(actions.contains(&Action::Listen { generation: 2 }));
+        assert!(!plan.is_about_to_listen(2));
+    }
+}
+
+#[test]
 fn reload_that_is_late_is_killed_and_the_old_one_stays() {
     let mut plan = serving(1);
     plan.begin(2, 1_000);
@@ -298,6 +319,25 @@ fn first_generation_with_one_fatal_worker_serves_with_the_others() {
             }
         ]
     );
+}
+
+#[test]
+fn first_generation_serves_in_part_rather_than_not_at_all() {
+    let mut plan = Plan::default();
+    plan.begin(2, 0);
+    plan.ready(1, 0);
+    plan.ended(1, 1, KILLED, 0);
+    plan.take_actions();
+    plan.tick(READY_MS);
+    let served = Action::Serving {
+        generation: 1,
+        workers: 1,
+    };
+    let actions = plan.take_actions();
+    assert_eq!(actions[..2], [steer(&[0], 2), served]);
+    assert_eq!(actions[2..], [spawn(1, 1)]);
+    plan.ready(1, 1);
+    assert_eq!(plan.take_actions(), [commit(1, 1), steer(&[0, 1], 2)]);
 }
 
 #[test]

@@ -69,6 +69,33 @@ fn one_socket_for_each_slot_adopted_by_address_over_a_reload() {
     );
 }
 
+/// Somebody else may begin to listen between our bind and our listen.
+#[test]
+fn where_one_address_cannot_listen_none_of_the_new_sockets_does() {
+    let (kept, lost) = (free_address(), free_address());
+    let before = [inet(kept)];
+    let mut listeners = Listeners::default();
+    listeners.stage(&before, 1).unwrap();
+    listeners.commit(&before, 0).unwrap();
+    let wanted = [inet(kept), inet(lost)];
+    listeners.stage(&wanted, 3).unwrap();
+    let _rival = TcpListener::bind(lost).unwrap();
+    let complaints = listeners.commit(&wanted, 0).unwrap_err();
+    assert!(complaints[0].message.starts_with("listen() to "));
+    assert_eq!(numbers(&listeners, &wanted, 0, 1).len(), 1);
+    assert_eq!(listeners.addresses(), [kept.to_string()]);
+    let served: Vec<_> = listeners
+        .held
+        .iter()
+        .flat_map(|held| &held.sockets)
+        .collect();
+    // Whoever comes is in the one queue that somebody looks at.
+    for _ in 0..16 {
+        let _client = TcpStream::connect(kept).unwrap();
+        assert!(socket::accept(served[0]).is_ok());
+    }
+}
+
 #[test]
 fn with_fewer_workers_the_first_polls_what_is_left_over() {
     let wanted = [inet(free_address())];
@@ -432,6 +459,28 @@ fn sockets_of_a_service_manager_head_the_group_of_their_address() {
     assert!(UnixStream::connect(&path).is_ok());
     listeners.close();
     assert!(path.exists(), "the service manager's");
+}
+
+#[test]
+fn a_passed_socket_that_cannot_head_a_group_is_polled_by_all() {
+    let passed = free_address();
+    let mut listeners = Listeners::default();
+    listeners.activate(vec![foreign(passed)]);
+    // As the kernel has it where another user has bound the socket.
+    listeners.held[0].single = true;
+    let wanted = [inet(passed)];
+    for workers in [3, 2] {
+        listeners.stage(&wanted, workers).unwrap();
+        listeners.commit(&wanted, 0).unwrap();
+        listeners.steer(&[0], workers).unwrap();
+        let first = numbers(&listeners, &wanted, 0, workers);
+        assert_eq!(first.len(), 1);
+        assert_eq!(numbers(&listeners, &wanted, 1, workers), first);
+    }
+    let new = handed_over(&listeners);
+    assert!(new.held[0].single && new.held[0].kept == 1);
+    listeners.close();
+    assert!(TcpStream::connect(passed).is_ok(), "the new one's");
 }
 
 #[test]

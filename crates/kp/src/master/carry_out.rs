@@ -25,7 +25,12 @@ impl Master {
             for action in actions {
                 match action {
                     Action::Spawn { generation, slot } => self.spawn(generation, slot),
-                    Action::Listen { generation } => self.listen(generation),
+                    Action::Listen { generation } => {
+                        // Nobody would accept from the sockets of one that is over already.
+                        if self.plan.is_about_to_listen(generation) {
+                            self.listen(generation);
+                        }
+                    }
                     Action::Commit { generation, slot } => {
                         for worker in self
                             .workers_of(generation)
@@ -104,7 +109,12 @@ impl Master {
                 }
             }
             Err(error) => {
-                log::error!(target: "alert", "fork() failed while spawning \"worker process\" ({})", report::numbered(&error));
+                let reason = format!(
+                    "fork() failed while spawning \"worker process\" ({})",
+                    report::numbered(&error)
+                );
+                log::error!(target: "alert", "{reason}");
+                self.plan.refuse(generation, reason);
                 self.plan
                     .ended(generation, slot, Ending::Exited(1), clock::monotonic_ms());
             }

@@ -68,6 +68,8 @@ impl Master {
             self.successor_ended(&ended);
             return;
         }
+        // What it said before it ended: whether it was ready, or why it could not start.
+        self.hear_workers();
         let Some((generation, worker)) = self.dismiss(pid) else {
             // As process 1 of a container the master inherits every orphan there.
             log::info!(target: "notice", "unknown process {pid} {ended}");

@@ -75,7 +75,7 @@ impl Master {
         for crew in &mut self.crews {
             let config = &crew.prepared.config;
             complaints.extend(
-                logs::reopen(&config.log_files, &mut crew.files, crew.identity.as_ref())
+                logs::reopen(&config.log_files, &mut crew.files)
                     .into_iter()
                     .map(|complaint| ("emerg", complaint)),
             );
