@@ -164,6 +164,11 @@ impl Client {
         let _ = self.stream.half_close();
     }
 
+    /// Changes the keys (TLS 1.3).
+    pub fn change_keys(&mut self) {
+        self.stream.change_keys().expect("changing keys");
+    }
+
     /// Says close_notify, without a FIN.
     pub fn close_notify(&mut self) {
         let _ = self.stream.close_notify();

@@ -390,6 +390,11 @@ impl Conversation {
         self.stream.half_close()
     }
 
+    /// Changes the keys (TLS 1.3).
+    pub fn change_keys(&mut self) -> io::Result<()> {
+        self.stream.change_keys()
+    }
+
     /// Says close_notify, without a FIN.
     pub fn close_notify(&mut self) -> io::Result<()> {
         self.stream.close_notify()

@@ -55,6 +55,17 @@ impl Stream {
         self.flush()
     }
 
+    /// Changes the keys of an open connection (TLS 1.3): a message of TLS without a byte of data.
+    pub(crate) fn change_keys(&mut self) -> io::Result<()> {
+        let changed = match self {
+            Self::Plain(_) => Ok(()),
+            Self::Client(stream) => stream.conn.refresh_traffic_keys(),
+            Self::Server(stream) => stream.conn.refresh_traffic_keys(),
+        };
+        changed.map_err(io::Error::other)?;
+        self.flush()
+    }
+
     /// Ends the socket's own direction without a word of TLS.
     pub(crate) fn cut(&self) -> io::Result<()> {
         self.socket().shutdown(Shutdown::Write)

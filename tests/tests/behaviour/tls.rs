@@ -246,6 +246,41 @@ fn connections_are_shared_within_one_tls_identity_only() {
     kp.wait_error("upstream SSL certificate does not match \"elsewhere.test\"");
 }
 
+/// A message of TLS makes a socket readable and says nothing: neither an idle upstream nor an idle client is broken by it.
+#[test]
+fn keys_may_change_while_a_connection_is_idle() {
+    let authority = Authority::default();
+    let acceptor = Acceptor::new(&authority.issue(&["o.test"]));
+    let origin = Origin::secure(&acceptor, |conversation| {
+        loop {
+            conversation.request()?;
+            conversation.send(origin::OK)?;
+            conversation.change_keys()?;
+            conversation.note();
+        }
+    });
+    let own = authority.issue(&["a.test"]);
+    let text = UPSTREAM.replace(
+        "listen %LISTEN%;",
+        "listen %LISTEN% ssl; ssl_certificate a.crt; ssl_certificate_key a.key;",
+    );
+    let kp = Setup::new(&text)
+        .with("PORT", origin.port().to_string())
+        .file("ca.pem", authority.pem())
+        .file("a.crt", own.certificate)
+        .file("a.key", own.key)
+        .start();
+    let mut client = secure(&kp, &authority);
+    for turn in 1..=4 {
+        assert_eq!(client.ask(GET).text(), "ok");
+        client.change_keys();
+        wait::until(SOON, "the origin's change of keys", || {
+            origin.noted().len() == turn
+        });
+    }
+    assert_eq!(origin.connections(), 1);
+}
+
 #[test]
 fn an_upstream_that_cannot_be_trusted_is_502_with_its_own_reason_and_the_next_is_tried() {
     let (ours, others) = (Authority::default(), Authority::new("somebody else"));
