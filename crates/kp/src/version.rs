@@ -1,5 +1,6 @@
 //! `-v`, `-V` and `-h`. `-V` is read by programs: nginx's test suite takes a module for present unless it reads
-//! `--without-…`, so every default module of nginx that kp lacks is named.
+//! `--without-…`, so every default module of nginx that kp lacks is named; one that nginx builds on demand it takes for absent
+//! unless it reads `--with-…`.
 
 use crate::settings;
 
@@ -48,9 +49,10 @@ pub(crate) fn build() -> String {
     format!(
         "{}nginx version: nginx/{NGINX} (whose configuration language kp follows)\n\
          built by {}\n\
+         TLS SNI support enabled (rustls, aws-lc-rs)\n\
          default configuration: {}, then {}\n\
          configure arguments: --prefix={} --conf-path={} --error-log-path={} --http-log-path={} --pid-path={} \
-         --http-client-body-temp-path={state}/client_body_temp --http-proxy-temp-path={state}/proxy_temp --user=nobody --without-http-cache{lacks}\n",
+         --http-client-body-temp-path={state}/client_body_temp --http-proxy-temp-path={state}/proxy_temp --user=nobody --with-http_ssl_module --without-http-cache{lacks}\n",
         short(),
         env!("KP_RUSTC_VERSION"),
         first.display(),
@@ -130,9 +132,11 @@ mod tests {
                 "{module}"
             );
         }
+        for word in ["--with-http_ssl_module", "TLS SNI support enabled"] {
+            assert!(text.contains(word), "{word}");
+        }
         // Substrings that would claim a module (or, for `=dynamic` and `--build=`, change what the suite does).
         for word in [
-            "http_ssl",
             "http_v2",
             "http_v3",
             "stub_status",
