@@ -74,6 +74,32 @@ impl Client {
         first: usize,
         between: impl FnOnce(),
     ) -> io::Result<Self> {
+        self.begin(connector, |socket, hello| {
+            let (before, after) = hello.split_at(first);
+            socket.write_all(before)?;
+            between();
+            socket.write_all(after)
+        })
+    }
+
+    /// The same, with the first flight changed into pieces that are written one by one.
+    pub fn upgrade_in_pieces(
+        self,
+        connector: &Connector,
+        cut: impl FnOnce(&[u8]) -> Vec<Vec<u8>>,
+    ) -> io::Result<Self> {
+        self.begin(connector, |socket, hello| {
+            cut(hello)
+                .iter()
+                .try_for_each(|piece| socket.write_all(piece))
+        })
+    }
+
+    fn begin(
+        self,
+        connector: &Connector,
+        write_hello: impl FnOnce(&mut TcpStream, &[u8]) -> io::Result<()>,
+    ) -> io::Result<Self> {
         let Stream::Plain(socket) = self.stream else {
             panic!("the connection speaks TLS already");
         };
@@ -81,10 +107,7 @@ impl Client {
         stream.sock.set_read_timeout(Some(SOON))?;
         let mut hello = Vec::new();
         stream.conn.write_tls(&mut hello)?;
-        let (before, after) = hello.split_at(first);
-        stream.sock.write_all(before)?;
-        between();
-        stream.sock.write_all(after)?;
+        write_hello(&mut stream.sock, &hello)?;
         while stream.conn.is_handshaking() {
             stream.conn.complete_io(&mut stream.sock)?;
         }

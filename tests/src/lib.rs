@@ -25,6 +25,7 @@ pub mod process;
 pub mod source;
 mod stream;
 pub mod tls;
+pub mod tool;
 pub mod wait;
 
 pub use client::{Client, Writing};

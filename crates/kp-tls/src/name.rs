@@ -35,6 +35,10 @@ pub(crate) fn legacy(name: &Name) -> String {
         out.push('=');
         for byte in attribute.value.value() {
             if matches!(byte, b' '..=b'~') {
+                // What ends a part must not look like one (OpenSSL 1.1.1 and later).
+                if matches!(byte, b'/' | b'+') {
+                    out.push('\\');
+                }
                 out.push((*byte).into());
             } else {
                 push_hex(&mut out, "\\x", *byte);

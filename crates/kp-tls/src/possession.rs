@@ -1,15 +1,20 @@
 //! The part of verification that belongs into the handshake: does the peer have the key of the certificate it shows
 //! (RFC 8446 §4.4.3). For clients it is all the handshake asks, because what comes of a bad certificate is an answer in
 //! HTTP; for upstreams the chain and the name are judged too, before a byte of a request is sent.
+//!
+//! Only the key of a certificate counts here. webpki reads certificates of version 3 only, but many that were made by hand
+//! are of version 1, and whoever does not verify does not care.
 
 use crate::certificate::Certificate;
 use crate::reason::Reason;
 use crate::trust::{Trust, Use};
 use rustls::client::danger::{ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{
-    CryptoProvider, WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature,
+    CryptoProvider, WebPkiSupportedAlgorithms, verify_tls13_signature_with_raw_key,
 };
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::pki_types::{
+    CertificateDer, ServerName, SignatureVerificationAlgorithm, SubjectPublicKeyInfoDer, UnixTime,
+};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{
     CertificateError, DigitallySignedStruct, DistinguishedName, Error, OtherError, SignatureScheme,
@@ -59,7 +64,7 @@ impl ClientCertVerifier for AskClient {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<Signed, Error> {
-        verify_tls12_signature(message, cert, dss, &self.algorithms)
+        signed_tls12(message, cert, dss, &self.algorithms)
     }
 
     fn verify_tls13_signature(
@@ -68,7 +73,8 @@ impl ClientCertVerifier for AskClient {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<Signed, Error> {
-        verify_tls13_signature(message, cert, dss, &self.algorithms)
+        let key = public_key(cert)?;
+        verify_tls13_signature_with_raw_key(message, &key, dss, &self.algorithms)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
@@ -123,7 +129,7 @@ impl ServerCertVerifier for VerifyUpstream {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<Signed, Error> {
-        verify_tls12_signature(message, cert, dss, &self.algorithms)
+        signed_tls12(message, cert, dss, &self.algorithms)
     }
 
     fn verify_tls13_signature(
@@ -132,11 +138,44 @@ impl ServerCertVerifier for VerifyUpstream {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<Signed, Error> {
-        verify_tls13_signature(message, cert, dss, &self.algorithms)
+        let key = public_key(cert)?;
+        verify_tls13_signature_with_raw_key(message, &key, dss, &self.algorithms)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         self.algorithms.supported_schemes()
+    }
+}
+
+fn public_key(cert: &CertificateDer<'_>) -> Result<SubjectPublicKeyInfoDer<'static>, Error> {
+    let key = Certificate::parse(cert).and_then(|parsed| parsed.public_key());
+    key.map(SubjectPublicKeyInfoDer::from)
+        .ok_or(Error::InvalidCertificate(CertificateError::BadEncoding))
+}
+
+/// A scheme of TLS 1.2 does not say which curve the key is on (RFC 8422 §5.4): one of its algorithms has to fit.
+fn signed_tls12(
+    message: &[u8],
+    cert: &CertificateDer<'_>,
+    dss: &DigitallySignedStruct,
+    known: &WebPkiSupportedAlgorithms,
+) -> Result<Signed, Error> {
+    let key = public_key(cert)?;
+    let key = webpki::RawPublicKeyEntity::try_from(&key)
+        .map_err(|_| Error::InvalidCertificate(CertificateError::BadEncoding))?;
+    let of_scheme = known
+        .mapping
+        .iter()
+        .find(|(scheme, _)| *scheme == dss.scheme);
+    let algorithms = of_scheme.map_or(&[][..], |(_, algorithms)| algorithms);
+    let fits = |algorithm: &&dyn SignatureVerificationAlgorithm| {
+        let verified = key.verify_signature(*algorithm, message, dss.signature());
+        verified.is_ok()
+    };
+    if algorithms.iter().any(fits) {
+        Ok(Signed::assertion())
+    } else {
+        Err(Error::InvalidCertificate(CertificateError::BadSignature))
     }
 }
 
