@@ -4,7 +4,7 @@
 use crate::name;
 use aws_lc_rs::digest;
 use rustls::pki_types::CertificateDer;
-use x509_cert::certificate::{CertificateInner, Raw};
+use x509_cert::certificate::{CertificateInner, Raw, Version};
 use x509_cert::der::{Decode, Encode};
 use x509_cert::time::Time;
 
@@ -101,6 +101,24 @@ impl Certificate {
         key.to_der().ok()
     }
 
+    /// Whether it is of the version that has no extensions.
+    pub(crate) fn is_version_1(&self) -> bool {
+        self.parsed.tbs_certificate().version() == Version::V1
+    }
+
+    /// What its issuer has signed, and how.
+    pub(crate) fn signed(&self) -> Option<Signed> {
+        let algorithm = self.parsed.signature_algorithm().to_der().ok()?;
+        // The inside of the sequence, whose length is one byte.
+        let inside = algorithm.get(2..)?;
+        (usize::from(*algorithm.get(1)?) == inside.len()).then_some(())?;
+        Some(Signed {
+            content: self.parsed.tbs_certificate().to_der().ok()?,
+            algorithm: inside.to_vec(),
+            signature: self.parsed.signature().as_bytes()?.to_vec(),
+        })
+    }
+
     /// The common names of the subject, for certificates that name nothing else.
     pub(crate) fn common_names(&self) -> Vec<String> {
         name::common_names(self.parsed.tbs_certificate().subject())
@@ -114,6 +132,17 @@ impl Certificate {
                 .any(|one| one.extn_id == x509_cert::der::oid::db::rfc5280::ID_CE_SUBJECT_ALT_NAME)
         })
     }
+}
+
+/// A signature over a certificate.
+#[derive(Debug)]
+pub(crate) struct Signed {
+    /// What was signed.
+    pub(crate) content: Vec<u8>,
+    /// The algorithm with its parameters, DER without the sequence around it.
+    pub(crate) algorithm: Vec<u8>,
+    /// The signature.
+    pub(crate) signature: Vec<u8>,
 }
 
 /// SHA-1 of the certificate in lower-case hexadecimal: an identifier, not a protection.

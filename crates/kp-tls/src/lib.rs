@@ -26,6 +26,7 @@ mod suites;
 mod tickets;
 mod trust;
 mod upstream;
+mod version1;
 mod watch;
 
 pub use certificate::{Certificate, fingerprint, to_pem};

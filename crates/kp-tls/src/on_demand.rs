@@ -113,7 +113,9 @@ impl PairCache {
         let inactive = self.bounds.inactive.as_secs();
         self.entries
             .retain(|_, entry| now_unix_secs.saturating_sub(entry.used_unix_secs) <= inactive);
-        if self.entries.len() >= self.bounds.max && !self.entries.contains_key(&name) {
+        // In nginx's count a certificate and its key are two.
+        let pairs_max = self.bounds.max.div_ceil(2);
+        if self.entries.len() >= pairs_max && !self.entries.contains_key(&name) {
             let oldest = self.entries.iter().min_by_key(|(_, entry)| entry.turn);
             let Some(oldest) = oldest.map(|(name, _)| name.clone()) else {
                 return;
@@ -163,7 +165,7 @@ mod tests {
 
     fn cache() -> PairCache {
         PairCache::new(CertificateCache {
-            max: 2,
+            max: 4,
             inactive: Duration::from_secs(10),
             valid: Duration::from_secs(60),
         })

@@ -7,6 +7,7 @@
 use crate::certificate::Certificate;
 use crate::clock::unix_time;
 use crate::reason::Reason;
+use crate::version1;
 use rustls::DistinguishedName;
 use rustls::pki_types::{CertificateDer, TrustAnchor};
 use std::sync::Arc;
@@ -67,12 +68,14 @@ impl Trust {
         Ok(())
     }
 
-    /// The names of all that were added, to be told to clients.
+    /// The names of all that were added, to be told to clients, each once.
     pub(crate) fn names(&self) -> Vec<DistinguishedName> {
-        let all = self.roots.iter().chain(&self.helpers);
-        all.filter_map(|der| Certificate::parse(der)?.subject_der())
-            .map(DistinguishedName::from)
-            .collect()
+        let mut names: Vec<Vec<u8>> = Vec::new();
+        for der in self.roots.iter().chain(&self.helpers) {
+            let name = Certificate::parse(der).and_then(|parsed| parsed.subject_der());
+            names.extend(name.filter(|name| !names.contains(name)));
+        }
+        names.into_iter().map(DistinguishedName::from).collect()
     }
 
     /// Judges a chain, the peer's own certificate first.
@@ -88,6 +91,8 @@ impl Trust {
         let parsed = Certificate::parse(first).ok_or(Reason::BadEncoding)?;
         let found = if parsed.is_self_issued() {
             self.judge_alone(first)
+        } else if parsed.is_version_1() {
+            self.judge_version_1(&parsed)
         } else {
             self.judge_chain(first, others, purpose, now_unix_secs)
         };
@@ -148,6 +153,16 @@ impl Trust {
             Some(&depth),
         );
         verified.map(|_| ()).map_err(|error| of_webpki(&error))
+    }
+
+    /// Lists of what was revoked are webpki's to read: with them such a certificate is none of a known status.
+    fn judge_version_1(&self, one: &Certificate) -> Result<(), Reason> {
+        version1::judge(one, &self.roots)?;
+        if self.lists.is_empty() {
+            Ok(())
+        } else {
+            Err(Reason::NoCrl)
+        }
     }
 
     /// A certificate that names itself as its issuer is good if it is itself trusted.

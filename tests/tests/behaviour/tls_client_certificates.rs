@@ -7,7 +7,7 @@ use kp_tests::{Client, Kp, Origin, Response, Setup, tool};
 use rcgen::DnType;
 use rustls::version::{TLS12, TLS13};
 
-use crate::tls_site::{get, with_pair};
+use crate::tls_site::{body, get, s_client, with_pair};
 
 /// One server that looks at clients.
 struct Site {
@@ -369,6 +369,104 @@ fn the_certificate_goes_to_the_upstream_in_a_field() {
         sent.trim_end(),
         client.certificate.trim_end().replace("\r\n", "\n")
     );
+}
+
+/// Certificates as `openssl x509 -req` makes them, without any extension, are good below their authority.
+#[test]
+fn certificates_of_version_1_are_judged() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let run = |arguments: &[&str]| tool::openssl(directory.path(), arguments);
+    let key = [
+        "-newkey",
+        "ec",
+        "-pkeyopt",
+        "ec_paramgen_curve:P-256",
+        "-nodes",
+    ];
+    for root in ["root", "other"] {
+        let (subject, file) = (format!("/CN={root}"), format!("{root}.key"));
+        let out = format!("{root}.pem");
+        let arguments = [
+            "req", "-x509", "-subj", &subject, "-keyout", &file, "-out", &out,
+        ];
+        run(&[&arguments[..], &key].concat());
+    }
+    let made = |name: &str, root: &str| {
+        let (subject, file, request) = (
+            format!("/CN={name}"),
+            format!("{name}.key"),
+            format!("{name}.csr"),
+        );
+        let (out, issuer, signer) = (
+            format!("{name}.crt"),
+            format!("{root}.pem"),
+            format!("{root}.key"),
+        );
+        let arguments = [
+            "req", "-new", "-subj", &subject, "-keyout", &file, "-out", &request,
+        ];
+        run(&[&arguments[..], &key].concat());
+        run(&[
+            "x509",
+            "-req",
+            "-in",
+            &request,
+            "-CA",
+            &issuer,
+            "-CAkey",
+            &signer,
+            "-set_serial",
+            "7",
+            "-out",
+            &out,
+        ]);
+        let text = run(&["x509", "-in", &out, "-noout", "-text"]).text();
+        assert!(text.contains("Version: 1 "), "{text}");
+        let read = |name: &str| std::fs::read_to_string(directory.path().join(name)).expect("read");
+        Pair {
+            certificate: read(&out),
+            key: read(&file),
+        }
+    };
+    let (server, client, stranger) = (
+        made("o.test", "root"),
+        made("client", "root"),
+        made("stranger", "other"),
+    );
+    let text = "%MAIN% http {
+        server { listen %LISTEN% ssl; ssl_certificate o.crt; ssl_certificate_key o.key;
+            ssl_verify_client optional; ssl_client_certificate root.pem;
+            error_page 495 =200 /said; location = /said { return 200 $ssl_client_verify; }
+            location / { return 200 $ssl_client_verify; }
+            location = /up { proxy_pass https://%LISTEN%/; proxy_ssl_verify on; proxy_ssl_name o.test;
+                proxy_ssl_trusted_certificate root.pem; proxy_ssl_certificate c.crt; proxy_ssl_certificate_key c.key; }
+            location = /wrong { proxy_pass https://%LISTEN%/; proxy_ssl_verify on; proxy_ssl_name p.test;
+                proxy_ssl_trusted_certificate root.pem; }
+        }
+    }";
+    let root = std::fs::read_to_string(directory.path().join("root.pem")).expect("read");
+    let setup = with_pair(Setup::new(text), "o", &server).file("root.pem", root.clone());
+    let setup = with_pair(with_pair(setup, "c", &client), "s", &stranger);
+    let kp = setup.file("ca.pem", root).start();
+    for version in ["-tls1_2", "-tls1_3"] {
+        for (file, said) in [
+            ("c", "SUCCESS"),
+            ("s", "FAILED:unable to verify the first certificate"),
+        ] {
+            let (certificate, key) = (format!("{file}.crt"), format!("{file}.key"));
+            let arguments = [version, "-cert", &certificate, "-key", &key];
+            let told = s_client(&kp, &arguments, "o.test");
+            assert_eq!(body(&told), said, "{}", told.all());
+        }
+    }
+    let ask = |path: &str| {
+        let url = format!("https://o.test:{}{path}", kp.port());
+        let to = format!("o.test:{}:127.0.0.1", kp.port());
+        let arguments = ["-sS", "--cacert", "ca.pem", "--resolve", &to, &url];
+        tool::run(&kp.path(""), "curl", &arguments, b"").text()
+    };
+    assert_eq!(ask("/up"), "SUCCESS");
+    assert!(ask("/wrong").contains("502 Bad Gateway"));
 }
 
 /// T06: a plain host and one that verifies clients, on one port.

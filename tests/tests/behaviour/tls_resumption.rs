@@ -8,7 +8,7 @@ use kp_tests::tool::{self, Told};
 use kp_tests::{Client, Kp, Setup, wait};
 use rustls::version::{TLS12, TLS13};
 
-use crate::tls_site::{ask, body, get, one, s_client, with_pair};
+use crate::tls_site::{body, get, one, s_client, with_pair};
 
 /// How many of so many connections resumed a session, as both sides say.
 fn resumed(kp: &Kp, connector: &Connector, count: usize) -> usize {
@@ -139,20 +139,6 @@ fn keys_of_files_are_shared_between_machines() {
         "{}",
         checked.stderr
     );
-}
-
-#[test]
-fn a_session_has_an_identity() {
-    let (setup, authority) = one("$ssl_session_id");
-    let kp = setup.start();
-    let connector = Connector::version(&authority, "a.test", &TLS12);
-    let identities: Vec<String> = (0..2)
-        .map(|_| ask(&kp, &connector, "a.test").text())
-        .collect();
-    // A client that resumes by a ticket says an identity of its own choice (RFC 5077 §3.4); before, there is none.
-    let is_identity =
-        |text: &str| text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
-    assert!(is_identity(&identities[1]), "{identities:?}");
 }
 
 /// Four hosts of one name space, with different demands on clients.
