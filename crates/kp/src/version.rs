@@ -49,7 +49,7 @@ pub(crate) fn build() -> String {
     format!(
         "{}nginx version: nginx/{NGINX} (whose configuration language kp follows)\n\
          built by {}\n\
-         TLS SNI support enabled (rustls, aws-lc-rs)\n\
+         TLS SNI support enabled (rustls with AWS-LC, comparable with OpenSSL 3.0)\n\
          default configuration: {}, then {}\n\
          configure arguments: --prefix={} --conf-path={} --error-log-path={} --http-log-path={} --pid-path={} \
          --http-client-body-temp-path={state}/client_body_temp --http-proxy-temp-path={state}/proxy_temp --user=nobody --with-http_ssl_module --without-http-cache{lacks}\n",
@@ -132,7 +132,11 @@ mod tests {
                 "{module}"
             );
         }
-        for word in ["--with-http_ssl_module", "TLS SNI support enabled"] {
+        for word in [
+            "--with-http_ssl_module",
+            "TLS SNI support enabled",
+            "with OpenSSL 3.0",
+        ] {
             assert!(text.contains(word), "{word}");
         }
         // Substrings that would claim a module (or, for `=dynamic` and `--build=`, change what the suite does).

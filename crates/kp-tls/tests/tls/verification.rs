@@ -293,7 +293,7 @@ fn certificates_read_as_nginx_shows_them() {
     assert_eq!(read.issuer(), "CN=root");
     assert_eq!(
         read.legacy_subject(),
-        "/C=DE/O=M\\xC3\\xBCller, \"S\\xC3\\xB6hne\" + Co/CN=#client "
+        "/C=DE/O=M\\xC3\\xBCller, \"S\\xC3\\xB6hne\" \\+ Co/CN=#client "
     );
     assert_eq!(read.legacy_issuer(), "/CN=root");
     assert_eq!(read.serial(), "0ABC");
