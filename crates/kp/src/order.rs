@@ -58,7 +58,7 @@ fn tell(options: &Options, how: fn(&Main) -> ExitCode) -> ExitCode {
 }
 
 fn send(pid_file: &Path, signal: i32) -> ExitCode {
-    let sent = pidfile::read(pid_file)
+    let sent = pidfile::master(pid_file)
         .map_err(|complaint| format!("[error] {complaint}"))
         .and_then(|pid| {
             process::kill(pid, signal).map_err(|error| {
@@ -115,7 +115,7 @@ fn reopen(main: &Main) -> ExitCode {
 
 /// Asks the master that runs by a configuration. `instead`: what works without an answer.
 fn ask(main: &Main, request: Request, instead: &str) -> ExitCode {
-    let pid = match pidfile::read(&main.pid) {
+    let pid = match pidfile::master(&main.pid) {
         Ok(pid) => pid,
         Err(complaint) => return fail(format_args!("[error] {complaint}")),
     };

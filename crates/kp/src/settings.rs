@@ -240,11 +240,13 @@ fn identity_of(
     }
 }
 
-/// nginx's built-in user; its group has one of two names.
+/// nginx's built-in user; its group has one of two names. In a container that has no other user than its root, the workers
+/// stay that: outside of it, it is nobody in particular.
 fn nobody() -> Option<Identity> {
     ["nogroup", "nobody"]
         .iter()
         .find_map(|group| Identity::named("nobody", group).ok())
+        .filter(Identity::is_mapped)
 }
 
 #[cfg(test)]
