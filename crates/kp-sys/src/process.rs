@@ -357,6 +357,12 @@ pub fn open_files_limit() -> io::Result<u64> {
         .map_err(from_errno)
 }
 
+/// Takes as many open files as this process may have: the soft limit is meant for programs that use select(2).
+pub fn raise_open_files_limit() -> io::Result<()> {
+    let (_, most) = getrlimit(Resource::RLIMIT_NOFILE).map_err(from_errno)?;
+    setrlimit(Resource::RLIMIT_NOFILE, most, most).map_err(from_errno)
+}
+
 /// Sets soft and hard open-file limits.
 pub fn set_open_files_limit(files: u64) -> io::Result<()> {
     setrlimit(Resource::RLIMIT_NOFILE, files, files).map_err(from_errno)

@@ -151,3 +151,15 @@ fn root_of_a_namespace_without_other_users_serves() {
         assert_eq!(kp.get("/").text(), "one");
     }
 }
+
+/// The master has a listening socket for each address and worker.
+#[test]
+fn the_soft_limit_of_open_files_does_not_bound_the_workers() {
+    let kp = answering("one")
+        .main("worker_processes 40;")
+        .under(&["sh", "-c", "ulimit -S -n 32 && exec \"$@\"", "sh"])
+        .start();
+    assert_eq!(kp.get("/").text(), "one");
+    kp.wait_workers(40);
+    kp.reload();
+}
