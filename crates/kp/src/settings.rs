@@ -2,8 +2,10 @@
 //! list of what is wrong with it.
 
 use crate::cli::Options;
+use crate::control;
 use crate::report;
-use kp_config::{Diagnostic, ERROR_LOG, LoadOptions, STATE, Severity, Sources};
+use kp_config::model::ListenAddress;
+use kp_config::{Config, Diagnostic, ERROR_LOG, LoadOptions, STATE, Severity, Sources};
 use kp_sys::process::{self, Identity, UnknownIdentity};
 use kp_worker::Prepared;
 use std::io;
@@ -82,6 +84,7 @@ impl Place {
             });
         };
         let identity = identity_of(&config.main, &mut diagnostics);
+        diagnostics.extend(in_the_master_s_place(&config));
         match kp_worker::prepare(config) {
             Ok(prepared) if !has_error(&diagnostics) => Ok(Checked {
                 prepared,
@@ -125,6 +128,30 @@ impl Place {
         let path = self.load.error_log.as_deref().unwrap_or(ERROR_LOG.as_ref());
         (path != Path::new("stderr")).then_some(path)
     }
+}
+
+/// Unix sockets of the configuration that lie where the master's own files go.
+fn in_the_master_s_place(config: &Config) -> impl Iterator<Item = Diagnostic> {
+    let pid = &config.main.pid;
+    let control = control::path_of(pid);
+    config.http.listeners.iter().filter_map(move |listener| {
+        let ListenAddress::Unix(path) = &listener.address else {
+            return None;
+        };
+        let what = if *path == control {
+            "control socket"
+        } else if path == pid {
+            "pid file"
+        } else {
+            return None;
+        };
+        let text = format!(
+            "\"unix:{}\" is the place of kp's own {what}",
+            path.display()
+        );
+        let hint = "give the listener another path, or move kp's files with \"pid\"";
+        Some(Diagnostic::error(listener.span, text).hint(hint))
+    })
 }
 
 /// A configuration that can be used.
