@@ -290,19 +290,49 @@ impl Identity {
         self.uid
     }
 
-    /// Becomes this user for good: group, supplementary groups, then user.
-    pub fn assume(&self) -> io::Result<()> {
+    /// Becomes this user for good: group, supplementary groups, then user. Or says which call has failed.
+    ///
+    /// Root of a user namespace may not be allowed to change its groups (user_namespaces(7)), which is no harm where the
+    /// user stays the same.
+    pub fn assume(&self) -> Result<(), (&'static str, io::Error)> {
+        let failed = |call| move |errno| (call, from_errno(errno));
         let gid = Gid::from_raw(self.gid);
-        nix::unistd::setgid(gid).map_err(from_errno)?;
-        let name = CString::new(self.user.as_str()).map_err(io::Error::other)?;
-        nix::unistd::initgroups(&name, gid).map_err(from_errno)?;
-        nix::unistd::setuid(Uid::from_raw(self.uid)).map_err(from_errno)
+        nix::unistd::setgid(gid).map_err(failed("setgid()"))?;
+        let name = CString::new(self.user.as_str());
+        let name = name.map_err(|error| ("initgroups()", io::Error::other(error)))?;
+        match nix::unistd::initgroups(&name, gid) {
+            Err(Errno::EPERM) if self.uid == effective_uid() => {}
+            other => other.map_err(failed("initgroups()"))?,
+        }
+        nix::unistd::setuid(Uid::from_raw(self.uid)).map_err(failed("setuid()"))
+    }
+
+    /// Whether this user and group exist in this process's user namespace: nobody can become another one.
+    pub fn is_mapped(&self) -> bool {
+        is_mapped("/proc/self/uid_map", self.uid) && is_mapped("/proc/self/gid_map", self.gid)
     }
 
     /// Gives a file or directory to this user; its group stays.
     pub fn take_ownership(&self, path: &Path) -> io::Result<()> {
         nix::unistd::chown(path, Some(Uid::from_raw(self.uid)), None).map_err(from_errno)
     }
+}
+
+/// Whether a number is in a map of user_namespaces(7), whose lines are: first inside, first outside, how many.
+fn is_mapped(map: &str, number: u32) -> bool {
+    let Ok(text) = std::fs::read_to_string(map) else {
+        // There is no /proc, or there are no such namespaces.
+        return true;
+    };
+    text.lines().any(|line| {
+        let mut numbers = line.split_ascii_whitespace().map(str::parse::<u64>);
+        match (numbers.next(), numbers.nth(1)) {
+            (Some(Ok(first)), Some(Ok(count))) => {
+                (first..first.saturating_add(count)).contains(&u64::from(number))
+            }
+            _ => false,
+        }
+    })
 }
 
 /// Whether this process runs with root's rights.
@@ -325,6 +355,12 @@ pub fn open_files_limit() -> io::Result<u64> {
     getrlimit(Resource::RLIMIT_NOFILE)
         .map(|(soft, _)| soft)
         .map_err(from_errno)
+}
+
+/// Takes as many open files as this process may have: the soft limit is meant for programs that use select(2).
+pub fn raise_open_files_limit() -> io::Result<()> {
+    let (_, most) = getrlimit(Resource::RLIMIT_NOFILE).map_err(from_errno)?;
+    setrlimit(Resource::RLIMIT_NOFILE, most, most).map_err(from_errno)
 }
 
 /// Sets soft and hard open-file limits.
@@ -638,6 +674,21 @@ mod tests {
                 exit_now(i32::from(std::env::var_os("PATH").is_some()));
             }
         }
+    }
+
+    #[test]
+    fn a_user_namespace_has_the_users_of_its_map() {
+        let path = std::env::temp_dir().join(format!("kp-map-{}", std::process::id()));
+        let map = path.to_str().unwrap();
+        std::fs::write(
+            map,
+            "         0       1000          1\n       100     100000        400\n",
+        )
+        .unwrap();
+        let mapped = [0, 1, 99, 100, 499, 500].map(|number| is_mapped(map, number));
+        assert_eq!(mapped, [true, false, false, true, true, false]);
+        std::fs::remove_file(map).unwrap();
+        assert!(is_mapped(map, 1), "without namespaces everybody exists");
     }
 
     #[test]

@@ -8,6 +8,8 @@ use kp_shm::State;
 
 /// Grace for idle connections where no successor generation serves: they can only be closed.
 const IDLE_MS_ALONE: u64 = 1000;
+/// Who has connected this short a time before is no idle client yet: the first request is on its way.
+const NEWCOMER_MS: u64 = 1000;
 /// How long connections on their way still come in by an address that a reload has taken away: who was answered by the
 /// kernel before that has a connection as far as it knows. Less than the second after which ignored ones ask again.
 const LAST_ACCEPT_MS: u64 = 500;
@@ -46,6 +48,16 @@ impl Drain {
             grace_ms.min(IDLE_MS_ALONE)
         };
         (self.started_ms + grace_ms).max(now_ms)
+    }
+
+    /// The same for a connection that has brought no request yet.
+    pub(crate) fn unused_end_ms(&self, location: &Location, accepted_ms: u64, now_ms: u64) -> u64 {
+        let end_ms = self.idle_end_ms(location, now_ms);
+        if accepted_ms + NEWCOMER_MS > self.started_ms {
+            end_ms.max(self.started_ms + NEWCOMER_MS)
+        } else {
+            end_ms
+        }
     }
 }
 
@@ -88,7 +100,11 @@ impl Worker {
             }
             let root = self.fronts.at(client, &self.listeners).root;
             let location = &self.config.http.locations[root.index()];
-            client.deadline_ms = client.deadline_ms.min(drain.idle_end_ms(location, now_ms));
+            let end_ms = match client.requests {
+                0 => drain.unused_end_ms(location, client.accepted_ms, now_ms),
+                _ => drain.idle_end_ms(location, now_ms),
+            };
+            client.deadline_ms = client.deadline_ms.min(end_ms);
             self.wheel.arm(client.timer, client.deadline_ms);
         }
     }

@@ -111,6 +111,11 @@ pub fn run(heritage: Heritage) -> u8 {
         reactor::Worker::new(heritage).and_then(|mut worker| worker.say_ready().map(|()| worker));
     match started {
         Ok(mut worker) => worker.run(),
+        // There is nobody to serve for, and nobody to tell.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
+            log::error!(target: "alert", "the master process is gone");
+            exit::OK
+        }
         Err(error) => cannot_start(channel.as_ref(), &error),
     }
 }

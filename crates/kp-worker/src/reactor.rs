@@ -442,7 +442,7 @@ impl Worker {
         if let Some(drain) = &self.drain {
             // It came by an address that is about to be closed, and has the grace of those who were here before.
             let location = self.location(front.root);
-            deadline_ms = deadline_ms.min(drain.idle_end_ms(location, now_ms));
+            deadline_ms = deadline_ms.min(drain.unused_end_ms(location, now_ms, now_ms));
         }
         let timer = self.wheel.create(0);
         let client = Client {

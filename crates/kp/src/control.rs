@@ -1,6 +1,6 @@
 //! The control socket: how the command line talks with a running master and learns how it went.
 //!
-//! A unix-domain socket beside the pid file, `kp.sock` for `kp.pid` and `NAME.sock` for any other, which root and the
+//! A unix-domain socket beside the pid file, `kp.ctl` for `kp.pid` and `NAME.ctl` for any other, which root and the
 //! master's own user may connect to. One connection is one question: the asker sends a line, `WORD [ARGUMENT]`, and the
 //! master answers `ok` or `failed` on a line of its own, then text for a terminal, then closes. A connection that ends
 //! without an answer means that the master has ended.
@@ -108,9 +108,9 @@ pub(crate) fn path_of(pid_file: &Path) -> PathBuf {
         .extension()
         .is_some_and(|extension| extension == "pid")
     {
-        pid_file.with_extension("sock")
+        pid_file.with_extension("ctl")
     } else {
-        beside(pid_file, "sock")
+        beside(pid_file, "ctl")
     }
 }
 
@@ -121,10 +121,10 @@ mod tests {
     #[test]
     fn the_socket_is_a_neighbour_of_the_pid_file() {
         for (pid_file, socket) in [
-            ("/run/kp.pid", "/run/kp.sock"),
-            ("/run/proxy", "/run/proxy.sock"),
-            ("/run/kp.pid.oldbin", "/run/kp.pid.oldbin.sock"),
-            ("/run/a.sock", "/run/a.sock.sock"),
+            ("/run/kp.pid", "/run/kp.ctl"),
+            ("/run/proxy", "/run/proxy.ctl"),
+            ("/run/kp.pid.oldbin", "/run/kp.pid.oldbin.ctl"),
+            ("/run/a.ctl", "/run/a.ctl.ctl"),
         ] {
             assert_eq!(path_of(Path::new(pid_file)), Path::new(socket));
         }

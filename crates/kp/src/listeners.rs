@@ -82,7 +82,7 @@ impl Listeners {
     ) -> Result<(), Vec<Diagnostic>> {
         let mut complaints: Vec<_> = wanted
             .iter()
-            .filter_map(|listener| self.mismatch(listener))
+            .filter_map(|listener| self.mismatch(listener).or(self.other_family(listener)))
             .collect();
         if !complaints.is_empty() {
             return Err(complaints);
@@ -97,6 +97,24 @@ impl Listeners {
         }
         self.unstage();
         Err(complaints)
+    }
+
+    /// Whether a wildcard socket takes IPv4, too, is decided when it is bound. Silently one family would be refused, or
+    /// taken from another listener.
+    fn other_family(&self, listener: &Listener) -> Option<Diagnostic> {
+        let ListenAddress::Inet(SocketAddr::V6(address)) = listener.address else {
+            return None;
+        };
+        let mut all = self.held.iter();
+        let held = all.find(|held| held.address == listener.address && !held.fresh)?;
+        let only_v6 = held.sockets.first().map(socket::is_only_v6)?.ok()?;
+        if !address.ip().is_unspecified() || only_v6 == settings_of(&listener.options).v6only {
+            return None;
+        }
+        let text = format!("ipv6only of {address} cannot be changed while kp listens there");
+        let advice =
+            "stop kp and start it again, or reload once without this address and then with it";
+        Some(Diagnostic::error(listener.span, text).hint(advice))
     }
 
     /// Drops what was staged.

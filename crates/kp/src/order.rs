@@ -16,7 +16,7 @@ use kp_config::model::Main;
 use kp_sys::process;
 use kp_sys::signals::{SIGINT, SIGQUIT, SIGUSR1};
 use std::io::{self, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -58,7 +58,7 @@ fn tell(options: &Options, how: fn(&Main) -> ExitCode) -> ExitCode {
 }
 
 fn send(pid_file: &Path, signal: i32) -> ExitCode {
-    let sent = pidfile::read(pid_file)
+    let sent = pidfile::master(&in_charge(pid_file))
         .map_err(|complaint| format!("[error] {complaint}"))
         .and_then(|pid| {
             process::kill(pid, signal).map_err(|error| {
@@ -90,7 +90,7 @@ fn change(options: &Options, request: Request, instead: &str) -> ExitCode {
 
 /// While an old binary's workers finish what they have, they have log files, too.
 fn reopen(main: &Main) -> ExitCode {
-    let before = pidfile::beside(&main.pid, "oldbin");
+    let before = beside(&main.pid, upgrade::ASIDE);
     let asked = ask(main, Request::Reopen, "kill -USR1");
     let Some(pid) = pidfile::living_master(&before) else {
         return asked;
@@ -115,11 +115,12 @@ fn reopen(main: &Main) -> ExitCode {
 
 /// Asks the master that runs by a configuration. `instead`: what works without an answer.
 fn ask(main: &Main, request: Request, instead: &str) -> ExitCode {
-    let pid = match pidfile::read(&main.pid) {
+    let pid_file = in_charge(&main.pid);
+    let pid = match pidfile::master(&pid_file) {
         Ok(pid) => pid,
         Err(complaint) => return fail(format_args!("[error] {complaint}")),
     };
-    let socket = control::path_of(&main.pid);
+    let socket = control::path_of(&pid_file);
     match client::ask(&socket, request, LIMIT) {
         Ok(Answer::Done(text)) => {
             // It is done, whoever reads the line.
@@ -133,9 +134,9 @@ fn ask(main: &Main, request: Request, instead: &str) -> ExitCode {
         Err(NoAnswer::Ended) => fail(format_args!("[error] the master process {pid} has ended")),
         Err(NoAnswer::Late) => fail(late(&socket, pid, LIMIT, BRIEF)),
         Err(NoAnswer::Unreachable(error)) => {
-            let why = unreachable(&main.pid, pid, &socket, &error);
+            let why = unreachable(&pid_file, pid, &socket, &error);
             let signals = error.kind() != io::ErrorKind::PermissionDenied
-                && pidfile::living_master(&main.pid).is_some();
+                && pidfile::living_master(&pid_file).is_some();
             if signals {
                 fail(format_args!(
                     "[error] {why}; \"{instead} {pid}\" works without an answer"
@@ -199,15 +200,9 @@ pub(crate) fn status(options: &Options) -> ExitCode {
     };
     let (pid_file, refused) = place.pid_file();
     let found = pid_file.map(|pid_file| {
-        let aside = beside(&pid_file, upgrade::ASIDE);
-        match (
-            pidfile::living_master(&pid_file),
-            pidfile::living_master(&aside),
-        ) {
-            // The binary is being changed, and the new one is not there yet.
-            (None, Some(pid)) => (aside, Some(pid)),
-            (pid, _) => (pid_file, pid),
-        }
+        let pid_file = in_charge(&pid_file);
+        let pid = pidfile::living_master(&pid_file);
+        (pid_file, pid)
     });
     match (found, refused) {
         (Some((pid_file, Some(pid))), _) => status_of(&pid_file, pid),
@@ -220,6 +215,17 @@ pub(crate) fn status(options: &Options) -> ExitCode {
         }
         (Some((pid_file, None)), None) => absent(&pid_file),
         (None, None) => ExitCode::from(code::UNKNOWN),
+    }
+}
+
+/// The pid file of the master to talk to. While the binary is being changed and the new one is not there yet, that is the
+/// one that was moved out of its way.
+fn in_charge(pid_file: &Path) -> PathBuf {
+    let aside = beside(pid_file, upgrade::ASIDE);
+    if pidfile::living_master(pid_file).is_none() && pidfile::living_master(&aside).is_some() {
+        aside
+    } else {
+        pid_file.to_owned()
     }
 }
 

@@ -111,6 +111,28 @@ impl PidFile {
     }
 }
 
+/// The process to signal: who holds the lock, whatever the text says by now. Without a holder it is the number in the text,
+/// unless that is the number of a stranger today.
+pub(crate) fn master(path: &Path) -> Result<i32, String> {
+    let shown = path.display();
+    match living_master(path) {
+        Some(pid) if pid > 0 => return Ok(pid),
+        Some(_) => {
+            return Err(format!(
+                "the master process of \"{shown}\" is in another pid namespace"
+            ));
+        }
+        None => {}
+    }
+    let pid = read(path)?;
+    if kp_sys::process::exists(pid) {
+        return Err(format!(
+            "kp does not run: the process {pid} of \"{shown}\" has ended, and another one has its number"
+        ));
+    }
+    Ok(pid)
+}
+
 /// What a pid file says, or nginx's complaint about it.
 pub(crate) fn read(path: &Path) -> Result<i32, String> {
     let mut text = String::new();
@@ -211,6 +233,22 @@ mod tests {
                 .unwrap_err()
                 .ends_with("(it is no regular file)")
         );
+    }
+
+    #[test]
+    fn a_stranger_with_the_number_of_a_dead_master_is_left_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("kp.pid");
+        fs::write(&path, format!("{}\n", std::process::id())).unwrap();
+        assert!(
+            master(&path)
+                .unwrap_err()
+                .contains("another one has its number")
+        );
+        fs::write(&path, "2147483647\n").unwrap();
+        assert_eq!(master(&path), Ok(i32::MAX));
+        fs::write(&path, "").unwrap();
+        assert!(master(&path).unwrap_err().starts_with("invalid PID number"));
     }
 
     #[test]

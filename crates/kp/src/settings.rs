@@ -2,8 +2,10 @@
 //! list of what is wrong with it.
 
 use crate::cli::Options;
+use crate::control;
 use crate::report;
-use kp_config::{Diagnostic, ERROR_LOG, LoadOptions, STATE, Severity, Sources};
+use kp_config::model::ListenAddress;
+use kp_config::{Config, Diagnostic, ERROR_LOG, LoadOptions, STATE, Severity, Sources};
 use kp_shm::TicketReader;
 use kp_sys::process::{self, Identity, UnknownIdentity};
 use kp_worker::Prepared;
@@ -84,6 +86,7 @@ impl Place {
             });
         };
         let identity = identity_of(&config.main, &mut diagnostics);
+        diagnostics.extend(in_the_master_s_place(&config));
         match kp_worker::prepare(config, tickets) {
             Ok((prepared, warnings)) if !has_error(&diagnostics) => {
                 diagnostics.extend(warnings);
@@ -131,6 +134,30 @@ impl Place {
         let path = self.load.error_log.as_deref().unwrap_or(ERROR_LOG.as_ref());
         (path != Path::new("stderr")).then_some(path)
     }
+}
+
+/// Unix sockets of the configuration that lie where the master's own files go.
+fn in_the_master_s_place(config: &Config) -> impl Iterator<Item = Diagnostic> {
+    let pid = &config.main.pid;
+    let control = control::path_of(pid);
+    config.http.listeners.iter().filter_map(move |listener| {
+        let ListenAddress::Unix(path) = &listener.address else {
+            return None;
+        };
+        let what = if *path == control {
+            "control socket"
+        } else if path == pid {
+            "pid file"
+        } else {
+            return None;
+        };
+        let text = format!(
+            "\"unix:{}\" is the place of kp's own {what}",
+            path.display()
+        );
+        let hint = "give the listener another path, or move kp's files with \"pid\"";
+        Some(Diagnostic::error(listener.span, text).hint(hint))
+    })
 }
 
 /// A configuration that can be used.
@@ -246,11 +273,13 @@ fn identity_of(
     }
 }
 
-/// nginx's built-in user; its group has one of two names.
+/// nginx's built-in user; its group has one of two names. In a container that has no other user than its root, the workers
+/// stay that: outside of it, it is nobody in particular.
 fn nobody() -> Option<Identity> {
     ["nogroup", "nobody"]
         .iter()
         .find_map(|group| Identity::named("nobody", group).ok())
+        .filter(Identity::is_mapped)
 }
 
 #[cfg(test)]

@@ -185,7 +185,7 @@ fn give_up(
     if let Some(identity) = identity {
         identity
             .assume()
-            .map_err(|error| call("setuid()", &error))?;
+            .map_err(|(name, error)| call(name, &error))?;
         let _ = process::set_dumpable();
     }
     if let Some(cpus) = cpus_of(&main.worker_cpu_affinity, slot, || {

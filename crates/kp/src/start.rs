@@ -57,6 +57,8 @@ impl From<String> for Refusal {
 
 /// Serves until told to stop.
 pub(crate) fn serve(options: &Options, program: Program) -> ExitCode {
+    // A socket for each address and worker: with many of both the usual 1024 are soon used up. It works without, too.
+    let _ = process::raise_open_files_limit();
     let mut listeners = Listeners::default();
     let (mut old, handed) = match inherit::receive() {
         Ok(Some(inheritance)) => {

@@ -32,7 +32,7 @@ fn say_at(path: &Path, bytes: &[u8]) -> UnixStream {
 }
 
 fn say(kp: &Kp, bytes: &[u8]) -> UnixStream {
-    say_at(&kp.path("kp.sock"), bytes)
+    say_at(&kp.path("kp.ctl"), bytes)
 }
 
 /// Everything that comes until the master closes.
@@ -172,7 +172,7 @@ fn quit_and_stop_return_at_once() {
         kp.signal(Signal::SIGCONT);
         assert_eq!(kp.wait_exit(SOON), 0);
         assert!(
-            !kp.path("kp.sock").exists(),
+            !kp.path("kp.ctl").exists(),
             "the socket goes with the master"
         );
     }
@@ -201,7 +201,7 @@ fn whoever_waits_learns_that_the_master_ends() {
             // Names of others may be any bytes.
             let sockets = fs::read("/proc/net/unix").unwrap_or_default();
             let sockets = String::from_utf8_lossy(&sockets);
-            let path = kp.path("kp.sock").display().to_string();
+            let path = kp.path("kp.ctl").display().to_string();
             sockets.lines().filter(|line| line.contains(&path)).count() > 1
         };
         wait::until(SOON, "the question", connected);
@@ -221,7 +221,7 @@ fn whoever_waits_learns_that_the_master_ends() {
 fn without_a_master_the_order_says_why() {
     let mut kp = answering("one").allow("the master process is gone").start();
     let pid = kp.master_pid();
-    let socket = kp.path("kp.sock");
+    let socket = kp.path("kp.ctl");
     kp.wait_error("generation 1 is serving");
     fs::remove_file(&socket).expect("removing the socket");
     for (order, instead) in [("reload", "kill -HUP"), ("reopen", "kill -USR1")] {
@@ -260,7 +260,7 @@ fn without_a_master_process_nobody_answers() {
         .main("master_process off;")
         .single()
         .start();
-    assert!(!kp.path("kp.sock").exists());
+    assert!(!kp.path("kp.ctl").exists());
     let said = kp.command(&["-s", "reload"]);
     assert_eq!(said.code, 1);
     assert!(
@@ -290,14 +290,14 @@ fn the_socket_follows_the_pid_file() {
         answer(say(&kp, b"reload\n")),
         "ok\nkp: generation 2 is serving, 1 worker ready\n"
     );
-    assert!(!kp.path("kp.pid").exists() && !kp.path("kp.sock").exists());
+    assert!(!kp.path("kp.pid").exists() && !kp.path("kp.ctl").exists());
     assert_eq!(kp.text("run/other"), format!("{}\n", kp.master_pid()));
     assert_eq!(kp.command(&["-s", "reload"]).code, 0);
     assert_eq!(kp.command(&["status"]).code, 0);
 
     // Neither moves where they cannot be, and the old configuration stays.
     let second = answering("second").start();
-    let socket = kp.path("run/other.sock");
+    let socket = kp.path("run/other.ctl");
     for (pid, reason) in [
         (kp.path("none/kp.pid"), "(2: No such file or directory)"),
         (second.path("kp.pid"), "another kp is running"),
@@ -323,7 +323,7 @@ fn a_long_path_is_no_obstacle() {
     assert!(answer(say(&kp, b"reload\n")).starts_with("ok\n"));
     assert_eq!(kp.command(&["-s", "reload"]).code, 0);
     assert_eq!(kp.command(&["status"]).code, 0);
-    assert!(kp.path(&deep).join("kp.sock").exists());
+    assert!(kp.path(&deep).join("kp.ctl").exists());
 }
 
 /// Nobody holds up the master: not who says nothing, nor who talks nonsense, nor who goes away.
@@ -382,7 +382,7 @@ fn bad_askers_do_not_hurt() {
 #[test]
 fn others_may_not_ask_and_are_told_so() {
     let kp = answering("one").start();
-    let mode = fs::metadata(kp.path("kp.sock")).expect("the socket").mode();
+    let mode = fs::metadata(kp.path("kp.ctl")).expect("the socket").mode();
     assert_eq!(mode & 0o777, 0o600);
     if !nix::unistd::geteuid().is_root() {
         return;
@@ -412,7 +412,7 @@ fn others_may_not_ask_and_are_told_so() {
     assert!(stderr.contains(reason), "{stderr}");
     // Who gets past the mode of the file is refused by name.
     let open = fs::Permissions::from_mode(0o666);
-    fs::set_permissions(kp.path("kp.sock"), open).expect("changing a mode");
+    fs::set_permissions(kp.path("kp.ctl"), open).expect("changing a mode");
     let (code, stderr) = as_nobody(&["-s", "reopen"]);
     assert_eq!(code, Some(1));
     assert!(
@@ -506,4 +506,16 @@ fn a_worker_that_does_not_take_its_logs_is_named() {
         format!("kp: [alert] worker process {worker} has not taken the reopened logs in 10 s\n")
     );
     assert_eq!(kp.command(&["-s", "reopen"]).code, 0);
+}
+
+/// Else the two would replace each other's socket.
+#[test]
+fn a_listener_cannot_take_the_place_of_the_control_socket() {
+    for (name, what) in [("kp.ctl", "control socket"), ("kp.pid", "pid file")] {
+        let text = format!("http {{ server {{ listen %LISTEN%; listen unix:%DIR%/{name}; }} }}");
+        let refused = Setup::new(&text).check();
+        assert_eq!(refused.code, 1);
+        let complaint = format!("is the place of kp's own {what} in ");
+        assert!(refused.stderr.contains(&complaint), "{}", refused.stderr);
+    }
 }

@@ -165,6 +165,25 @@ fn only_the_last_of_the_waiting_requests_is_told_to_close() {
     assert!(client.closes_within(SECOND * 2));
 }
 
+/// Whatever grace idle connections have: its request is on its way.
+#[test]
+fn who_has_just_connected_is_not_idle() {
+    let origin = Origin::ok();
+    let kp = Setup::base(&origin)
+        .http("keepalive_min_timeout 0;")
+        .start();
+    let mut idle = kp.client();
+    assert_eq!(idle.ask("GET / HTTP/1.1\r\nHost: t\r\n\r\n").status(), 200);
+    let mut newcomer = kp.client();
+    kp.reload();
+    let answer = newcomer.ask("GET / HTTP/1.1\r\nHost: t\r\n\r\n");
+    assert_eq!(
+        (answer.status(), answer.field("connection")),
+        (200, Some("close"))
+    );
+    assert!(idle.closes_within(SECOND));
+}
+
 #[test]
 fn old_generations_do_not_pile_up() {
     let origin = Origin::ok();

@@ -100,3 +100,66 @@ fn logs_stay_root_s_over_a_reopening() {
         kp.reload();
     }
 }
+
+/// The lock says who the master is, whatever somebody has written into the file.
+#[test]
+fn orders_find_the_master_whatever_its_pid_file_says() {
+    let mut kp = answering("one").start();
+    let master = kp.master_pid();
+    let mut stranger = std::process::Command::new("sleep")
+        .arg("60")
+        .spawn()
+        .unwrap();
+    for text in [String::new(), stranger.id().to_string(), "x".into()] {
+        fs::write(kp.path("kp.pid"), &text).unwrap();
+        for order in ["reload", "reopen"] {
+            assert_eq!(kp.command(&["-s", order]).code, 0, "{text}");
+        }
+        let status = kp.command(&["status"]).stdout;
+        assert!(status.contains(&format!("process {master}")), "{status}");
+    }
+    assert_eq!(kp.command(&["-s", "quit"]).code, 0);
+    assert_eq!(kp.wait_exit(SOON), 0);
+    assert!(stranger.try_wait().unwrap().is_none());
+    stranger.kill().unwrap();
+    stranger.wait().unwrap();
+}
+
+/// A container may have no user but its root, who may not change its groups either (`unshare --map-root-user`).
+#[test]
+fn root_of_a_namespace_without_other_users_serves() {
+    let unshare = [
+        "unshare",
+        "--map-root-user",
+        "--pid",
+        "--fork",
+        "--mount-proc",
+    ];
+    let trial = std::process::Command::new("unshare")
+        .args(&unshare[1..])
+        .arg("true")
+        .output();
+    if !trial.is_ok_and(|trial| trial.status.success()) {
+        return;
+    }
+    for user in ["", "user root;"] {
+        let kp = answering("one")
+            .main(user)
+            .as_root_of_its_own()
+            .below(&unshare)
+            .start();
+        assert_eq!(kp.get("/").text(), "one");
+    }
+}
+
+/// The master has a listening socket for each address and worker.
+#[test]
+fn the_soft_limit_of_open_files_does_not_bound_the_workers() {
+    let kp = answering("one")
+        .main("worker_processes 40;")
+        .under(&["sh", "-c", "ulimit -S -n 32 && exec \"$@\"", "sh"])
+        .start();
+    assert_eq!(kp.get("/").text(), "one");
+    kp.wait_workers(40);
+    kp.reload();
+}

@@ -244,6 +244,52 @@ fn the_queue_of_a_removed_address_is_served() {
     assert!(TcpStream::connect(removed.address()).is_err());
 }
 
+/// Stops the worker, fills its queue, gives the order, and lets it run again: whoever was queued is answered.
+fn queue_is_served(kp: &mut Kp, address: &str, order: impl FnOnce(&mut Kp)) {
+    let old = kp.worker_pid();
+    process::signal(old, Signal::SIGSTOP);
+    let mut queued: Vec<Client> = (0..40)
+        .map(|_| {
+            let mut client = Client::connect(address);
+            client.send(CLOSE);
+            client
+        })
+        .collect();
+    order(kp);
+    process::signal(old, Signal::SIGCONT);
+    for client in &mut queued {
+        assert_eq!(client.response().status(), 200);
+    }
+}
+
+/// The same where a wildcard address of the same port takes over, and newcomers go there at once.
+#[test]
+fn the_queue_of_an_address_that_became_wider_is_served() {
+    let origin = Origin::ok();
+    let moved = Port::take();
+    let with = |listen: String| Setup::base(&origin).server(&format!("listen {listen};"));
+    let mut kp = with(moved.address()).start();
+    queue_is_served(&mut kp, &moved.address(), |kp| {
+        kp.configure(&with(format!("*:{}", moved.number())));
+        kp.signal(Signal::SIGHUP);
+        kp.wait_error("generation 2 is serving");
+    });
+    let answer = kp_tests::client::get(&moved.address(), "/");
+    assert_eq!(answer.status(), 200, "newcomers wait for nobody");
+}
+
+#[test]
+fn the_queue_of_a_kp_that_stops_is_served() {
+    let origin = Origin::ok();
+    let mut kp = Setup::base(&origin).start();
+    let address = kp.address();
+    queue_is_served(&mut kp, &address, |kp| {
+        kp.signal(Signal::SIGQUIT);
+        kp.wait_error("shutting down");
+    });
+    assert_eq!(kp.wait_exit(SOON), 0);
+}
+
 #[test]
 fn worker_processes_change_under_load() {
     let origin = LoadOrigin::start();

@@ -68,7 +68,7 @@ fn wait_gone(what: &str, pid: u32) {
 /// Only one master is left, and nothing of another one.
 fn only(kp: &Kp, master: u32) {
     wait::until(SOON, "nothing to be left of the other master", || {
-        !kp.path("kp.pid.oldbin").exists() && !kp.path("kp.pid.oldbin.sock").exists()
+        !kp.path("kp.pid.oldbin").exists() && !kp.path("kp.pid.oldbin.ctl").exists()
     });
     assert_eq!(kp.text("kp.pid"), format!("{master}\n"));
     wait_answers_of(kp, &[master]);
@@ -110,7 +110,7 @@ fn the_new_binary_takes_over_and_the_old_one_leaves() {
         kp.follow();
         assert!(process::signal(new, Signal::SIGQUIT));
         wait_gone("the new master", new);
-        for name in ["kp.pid", "kp.sock", "kp.listen"] {
+        for name in ["kp.pid", "kp.ctl", "kp.listen"] {
             assert!(!kp.path(name).exists(), "{name} is left behind");
         }
     }
@@ -149,8 +149,13 @@ fn going_back_needs_no_configuration_and_ends_where_it_began() {
         });
         wait_answers_of(&kp, &[old, new]);
         let again = workers_of(old);
+        let ignored = || {
+            let log = kp.error_log();
+            log.matches("the configuration is not read again").count()
+        };
+        let before = ignored();
         assert!(process::signal(old, Signal::SIGHUP));
-        kp.wait_error("the configuration is not read again");
+        wait::until(SOON, "the second HUP", || ignored() > before);
 
         let of_new = workers_of(new);
         assert!(process::signal(new, signal));
@@ -447,7 +452,7 @@ fn assert_unharmed(kp: &Kp, workers: &[u32], reason: &str) {
         kp.all_pids() == workers
     });
     wait_answers_of(kp, &[kp.master_pid()]);
-    assert!(!kp.path("kp.pid.oldbin.sock").exists());
+    assert!(!kp.path("kp.pid.oldbin.ctl").exists());
 }
 
 #[test]
@@ -568,6 +573,14 @@ fn whoever_is_killed_while_it_starts_takes_nobody_with_it() {
     assert_eq!(kp.text("kp.pid.oldbin"), format!("{old}\n"));
     assert!(!kp.path("kp.pid").exists());
     wait_answers_of(&kp, &[old]);
+    // Orders find it, too.
+    let refused = kp.command(&["-s", "reload"]);
+    assert!(
+        refused.code == 1 && refused.stderr.contains("a new binary"),
+        "{}",
+        refused.stderr
+    );
+    assert_eq!(kp.command(&["-s", "reopen"]).code, 0);
     let status = kp.command(&["status"]);
     assert_eq!(status.code, 0, "{}", status.stderr);
     let line = format!("beside it:     new binary process {new}, which is starting\n");
@@ -755,7 +768,7 @@ fn the_pid_file_may_move() {
     wait::until(SOON, "the pid file of before", || {
         kp.text("kp.pid") == format!("{old}\n") && !kp.path("kp.pid.oldbin").exists()
     });
-    assert!(!kp.path("moved.pid").exists() && !kp.path("moved.sock").exists());
+    assert!(!kp.path("moved.pid").exists() && !kp.path("moved.ctl").exists());
     // A reload moves it, then it is upgraded from there, and back where the test looks for it.
     kp.reload();
     wait::until(SOON, "a moved pid file", || {

@@ -4,7 +4,7 @@ use super::*;
 use crate::inherit::Passed;
 use kp_config::Span;
 use kp_config::model::ServerId;
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, Ipv6Addr, TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::Duration;
@@ -94,6 +94,25 @@ fn where_one_address_cannot_listen_none_of_the_new_sockets_does() {
         let _client = TcpStream::connect(kept).unwrap();
         assert!(socket::accept(served[0]).is_ok());
     }
+}
+
+#[test]
+fn a_bound_socket_keeps_its_families() {
+    let Ok(taken) = TcpListener::bind((Ipv6Addr::UNSPECIFIED, 0)) else {
+        return;
+    };
+    let address = taken.local_addr().unwrap();
+    drop(taken);
+    let mut wanted = [inet(address)];
+    let mut listeners = Listeners::default();
+    listeners.stage(&wanted, 1).unwrap();
+    listeners.commit(&wanted, 0).unwrap();
+    wanted[0].options.ipv6only = Some(false);
+    let complaints = listeners.stage(&wanted, 1).unwrap_err();
+    let text = format!("ipv6only of {address} cannot be changed while kp listens there");
+    assert_eq!(complaints[0].message, text);
+    wanted[0].options.ipv6only = Some(true);
+    listeners.stage(&wanted, 1).unwrap();
 }
 
 #[test]

@@ -31,14 +31,7 @@ impl Master {
                             self.listen(generation);
                         }
                     }
-                    Action::Commit { generation, slot } => {
-                        for worker in self
-                            .workers_of(generation)
-                            .filter(|worker| worker.slot == slot)
-                        {
-                            worker.tell(message::COMMIT);
-                        }
-                    }
+                    Action::Commit { generation, slot } => self.let_serve(generation, slot),
                     Action::Steer { live, slots } => {
                         if let Err(error) = self.listeners.steer(&live, slots) {
                             log::error!(target: "alert", "steering connections failed ({})", report::numbered(&error));
@@ -87,6 +80,13 @@ impl Master {
                     Action::Exit { asked } => return Some(asked),
                 }
             }
+        }
+    }
+
+    fn let_serve(&self, generation: u32, slot: u32) {
+        let workers = self.workers_of(generation);
+        for worker in workers.filter(|worker| worker.slot == slot) {
+            worker.tell(message::COMMIT);
         }
     }
 

@@ -127,6 +127,11 @@ impl Master {
                 .is_some_and(|crew| crew.prepared.config.main.stop_signal == StopSignal::Graceful)
     }
 
+    /// The master before this one or the one after it lives.
+    fn is_one_of_two(&self) -> bool {
+        self.predecessor.is_some() || self.successor.is_some()
+    }
+
     /// The signals that came. Taken before anything else is looked at: what happens from here on wakes the loop again.
     pub(super) fn take_signals(&mut self) -> Vec<i32> {
         self.signals
@@ -135,6 +140,7 @@ impl Master {
             .unwrap_or_default()
     }
 
+    /// Does what they say.
     pub(super) fn obey(&mut self, came: Vec<i32>) {
         let now = clock::monotonic_ms();
         for signal in came {
@@ -170,7 +176,7 @@ impl Master {
                     self.reopen_logs(None);
                     self.tell_predecessor(SIGUSR1);
                 }
-                SIGWINCH if self.daemon || self.plan.has_successor() => {
+                SIGWINCH if self.daemon || self.is_one_of_two() => {
                     log::info!(target: "notice", "signal {signal} (SIGWINCH) received, shutting down worker processes");
                     self.plan.retire();
                     self.send_newcomers_home();

@@ -261,6 +261,9 @@ impl Master {
         let Some(new) = self.successor.take() else {
             return;
         };
+        self.listeners.part();
+        self.take_pid_file_back(&new.pid_file);
+        // Whoever is told can find this master again.
         let pid = new.pid;
         if new.serving.is_some() {
             log::info!(target: "notice", "new binary process {pid} {ended}: this one takes its place back");
@@ -271,8 +274,6 @@ impl Master {
             log::error!(target: "emerg", "new binary process {pid} could not start: {}", gist(&reason));
             self.upgrade_failed(new.asker, &reason);
         }
-        self.listeners.part();
-        self.take_pid_file_back(&new.pid_file);
         self.plan.successor_ended(clock::monotonic_ms());
     }
 

@@ -21,7 +21,7 @@ impl House {
     }
 
     fn path(&self) -> PathBuf {
-        self.folder.path().join("kp.sock")
+        self.folder.path().join("kp.ctl")
     }
 
     fn names(&self) -> Vec<String> {
@@ -55,7 +55,7 @@ fn said(mut client: UnixStream) -> String {
 #[test]
 fn a_question_is_answered_when_the_master_likes() {
     let mut house = House::new();
-    assert_eq!(house.names(), ["kp.sock"]);
+    assert_eq!(house.names(), ["kp.ctl"]);
     let mode = fs::metadata(house.path()).unwrap().mode();
     assert_eq!(mode & 0o777, 0o600);
     let mut client = house.client(b"rel");
@@ -167,7 +167,7 @@ fn the_socket_follows_the_pid_file_and_takes_everybody_along() {
     let queued = house.client(RELOAD);
     let elsewhere = house.folder.path().join("other");
     house.socket.follow(&elsewhere, 0).unwrap();
-    assert_eq!(house.names(), ["other.sock"]);
+    assert_eq!(house.names(), ["other.ctl"]);
     let done = Answer::Done(String::new());
     house.socket.answer(asker, &done, 0);
     let second = house.hear(0)[0];
@@ -175,7 +175,7 @@ fn the_socket_follows_the_pid_file_and_takes_everybody_along() {
     assert_eq!((said(waits), said(queued)), ("ok\n".into(), "ok\n".into()));
 
     // Where it cannot go it stays.
-    fs::write(house.folder.path().join("taken.sock"), "precious").unwrap();
+    fs::write(house.folder.path().join("taken.ctl"), "precious").unwrap();
     let complaint = house
         .socket
         .follow(&house.folder.path().join("taken.pid"), 0);
@@ -188,8 +188,8 @@ fn the_socket_follows_the_pid_file_and_takes_everybody_along() {
     );
     let mut names = house.names();
     names.sort();
-    assert_eq!(names, ["other.sock", "taken.sock"]);
-    assert!(UnixStream::connect(house.folder.path().join("other.sock")).is_ok());
+    assert_eq!(names, ["other.ctl", "taken.ctl"]);
+    assert!(UnixStream::connect(house.folder.path().join("other.ctl")).is_ok());
 }
 
 #[test]
@@ -200,11 +200,7 @@ fn a_leftover_is_replaced_and_only_the_own_path_is_removed() {
         .follow(&first.folder.path().join("kp.pid"), 0)
         .unwrap();
     first.socket.close();
-    assert_eq!(
-        first.names(),
-        ["kp.sock"],
-        "it belongs to somebody else now"
-    );
+    assert_eq!(first.names(), ["kp.ctl"], "it belongs to somebody else now");
     let client = first.client(RELOAD);
     let asker = second.hear(0)[0].0;
     second.answer(asker, &Answer::Done(String::new()), 0);
@@ -218,7 +214,7 @@ fn a_path_that_is_too_long_for_the_kernel_works_from_both_sides() {
     fs::create_dir_all(&deep).unwrap();
     let mut socket = ControlSocket::default();
     socket.follow(&deep.join("kp.pid"), 0).unwrap();
-    let path = deep.join("kp.sock");
+    let path = deep.join("kp.ctl");
     let answer = std::thread::scope(|scope| {
         let asked = scope.spawn(|| client::ask(&path, Request::Reload, Duration::from_secs(5)));
         let mut heard = Vec::new();
