@@ -45,5 +45,6 @@ mod tls_client_certificates;
 mod tls_handshakes;
 mod tls_resumption;
 mod tls_site;
+mod tls_streaming;
 mod tls_upstreams;
 mod upgrading;

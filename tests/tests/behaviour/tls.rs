@@ -216,7 +216,7 @@ fn an_origin_with_tls_is_asked_and_its_connections_are_used_again() {
     }
 }
 
-/// Shows: proxy_ssl_name, proxy_ssl_session_reuse
+/// Shows: proxy_ssl_name
 #[test]
 fn connections_are_shared_within_one_tls_identity_only() {
     let authority = Authority::default();

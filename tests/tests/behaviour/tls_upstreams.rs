@@ -52,7 +52,7 @@ fn only_certificates_that_hold_are_believed() {
     let between = ours.intermediate("between");
     let dated = |from, until| {
         ours.issue_as(Kind::Ecdsa, &["o.test"], |params| {
-            valid(params, from, until)
+            valid(params, from, until);
         })
     };
     for (what, pair, status) in [
