@@ -105,6 +105,8 @@ pub enum Cause {
     TlsHandshake,
     /// The peer's certificate does not hold.
     TlsVerify,
+    /// kp's own certificate for upstreams, named by variables, cannot be loaded.
+    OwnCertificate,
     /// A reused idle connection turned out to be closed before any byte of a response came.
     StaleConnection,
     /// The peer took no more of the request, with the system's error number.
@@ -213,6 +215,7 @@ impl Failure {
             | Cause::BodyInvalid
             | Cause::TunnelTimeout => Side::Upstream,
             Cause::Loop
+            | Cause::OwnCertificate
             | Cause::BadTarget
             | Cause::UnknownHost
             | Cause::RedirectCycle
@@ -237,7 +240,9 @@ impl Failure {
             Cause::TargetTooLong => 414,
             Cause::HeadTooLarge => 431,
             Cause::ClientGone => 499,
-            Cause::BadTarget | Cause::RedirectCycle | Cause::Internal => 500,
+            Cause::OwnCertificate | Cause::BadTarget | Cause::RedirectCycle | Cause::Internal => {
+                500
+            }
             Cause::UnknownCoding => 501,
             Cause::NoLivePeer
             | Cause::ConnectFailed(_)
@@ -306,6 +311,7 @@ impl Failure {
             | Cause::BodyTimeout
             | Cause::BodyInvalid
             | Cause::TunnelTimeout
+            | Cause::OwnCertificate
             | Cause::BadTarget
             | Cause::UnknownHost
             | Cause::RedirectCycle
@@ -352,6 +358,7 @@ impl Failure {
             | Cause::ConnectTimeout
             | Cause::TlsHandshake
             | Cause::TlsVerify
+            | Cause::OwnCertificate
             | Cause::StaleConnection
             | Cause::SendFailed(_)
             | Cause::SendTimeout
@@ -399,6 +406,7 @@ impl Failure {
             Cause::ConnectTimeout => "connect_timeout",
             Cause::TlsHandshake => "upstream_tls_failed",
             Cause::TlsVerify => "upstream_certificate",
+            Cause::OwnCertificate => "own_certificate",
             Cause::StaleConnection => "stale_connection",
             Cause::SendFailed(_) => "upstream_send_failed",
             Cause::SendTimeout => "upstream_send_timeout",
@@ -453,6 +461,7 @@ impl Failure {
             | Cause::ConnectTimeout
             | Cause::TlsHandshake
             | Cause::TlsVerify
+            | Cause::OwnCertificate
             | Cause::SendFailed(_)
             | Cause::SendTimeout
             | Cause::UpstreamClosed
@@ -517,7 +526,7 @@ impl Failure {
             | Cause::TargetTooLong
             | Cause::HeadTooLarge => Some("client sent "),
             Cause::UpstreamInvalidHead => Some("upstream sent "),
-            Cause::TlsHandshake | Cause::TlsVerify => Some(""),
+            Cause::TlsHandshake | Cause::TlsVerify | Cause::OwnCertificate => Some(""),
             _ => None,
         };
         match noun {
@@ -598,6 +607,7 @@ impl Failure {
             Cause::ConnectFailed(_) => "connect() failed",
             Cause::TlsHandshake => "SSL_do_handshake() failed",
             Cause::TlsVerify => "upstream SSL certificate verify error",
+            Cause::OwnCertificate => "cannot load certificate",
             Cause::StaleConnection => "upstream closed keepalive connection",
             Cause::SendFailed(_) => "send() failed",
             Cause::ConnectTimeout
@@ -678,7 +688,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     /// One of each, with the phase it usually comes in.
-    const ALL: [(Phase, Cause); 43] = [
+    const ALL: [(Phase, Cause); 44] = [
         (Phase::RequestHead, Cause::BadRequest),
         (Phase::RequestLine, Cause::BadVersion),
         (Phase::RequestHead, Cause::UnknownCoding),
@@ -702,6 +712,7 @@ mod tests {
         (Phase::Connect, Cause::ConnectTimeout),
         (Phase::Handshake, Cause::TlsHandshake),
         (Phase::Handshake, Cause::TlsVerify),
+        (Phase::Handshake, Cause::OwnCertificate),
         (Phase::AwaitHead, Cause::StaleConnection),
         (Phase::SendRequest, Cause::SendFailed(32)),
         (Phase::SendRequest, Cause::SendTimeout),
@@ -825,6 +836,7 @@ mod tests {
                 Outcome::Failed,
                 After::Keep,
             ),
+            (OwnCertificate, 500, None, Outcome::NotCounted, After::Keep),
             (
                 StaleConnection,
                 502,

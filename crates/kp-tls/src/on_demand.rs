@@ -108,8 +108,12 @@ impl PairCache {
         Some(entry.pair.clone())
     }
 
-    /// Keeps a pair; those that were not used for long go, and the least lately used one if there are too many.
+    /// Keeps a pair; those that were not used for long go, and the least lately used one if there are too many. As in nginx
+    /// a key that is encrypted in its file is not kept in the clear here.
     pub fn insert(&mut self, name: PairName, pair: Pair, now_unix_secs: u64) {
+        if pair.was_encrypted {
+            return;
+        }
         let inactive = self.bounds.inactive.as_secs();
         self.entries
             .retain(|_, entry| now_unix_secs.saturating_sub(entry.used_unix_secs) <= inactive);

@@ -18,6 +18,8 @@ pub struct Pair {
     pub(crate) key: Arc<CertifiedKey>,
     /// When the first certificate of the chain is over, in seconds since 1970.
     pub expires_unix_secs: u64,
+    /// Its key was encrypted.
+    pub(crate) was_encrypted: bool,
 }
 
 /// What is wrong with a pair: in the certificate, in the key, or between them.
@@ -58,6 +60,7 @@ impl Pair {
         staple: Option<Vec<u8>>,
     ) -> Result<Self, PairError> {
         let chain = pem::certificates(certificate).map_err(PairError::Certificate)?;
+        let was_encrypted = pem::is_encrypted(key);
         let key = pem::private_key(key, passwords).map_err(PairError::Key)?;
         let key = default_provider()
             .key_provider
@@ -77,6 +80,7 @@ impl Pair {
         Ok(Self {
             key: Arc::new(key),
             expires_unix_secs,
+            was_encrypted,
         })
     }
 

@@ -37,7 +37,7 @@ pub(crate) fn private_key(
     pem: &[u8],
     passwords: &[Vec<u8>],
 ) -> Result<PrivateKeyDer<'static>, String> {
-    if contains(pem, SEALED_BEGIN) {
+    if is_encrypted(pem) {
         return sealed_key(pem, passwords);
     }
     if contains(pem, b"Proc-Type: 4,ENCRYPTED") {
@@ -56,7 +56,7 @@ pub(crate) fn private_key(
 
 /// The first private key of a file as PEM that no password is needed for.
 pub(crate) fn opened(pem: &[u8], passwords: &[Vec<u8>]) -> Result<Vec<u8>, String> {
-    if !contains(pem, SEALED_BEGIN) {
+    if !is_encrypted(pem) {
         return Ok(pem.to_vec());
     }
     let key = sealed_key(pem, passwords)?;
@@ -106,6 +106,11 @@ fn sealed_key(pem: &[u8], passwords: &[Vec<u8>]) -> Result<PrivateKeyDer<'static
         }
     }
     Err(format!("no password opens it: {last}"))
+}
+
+/// Whether the key in the text is encrypted.
+pub(crate) fn is_encrypted(pem: &[u8]) -> bool {
+    contains(pem, SEALED_BEGIN)
 }
 
 fn contains(text: &[u8], part: &[u8]) -> bool {

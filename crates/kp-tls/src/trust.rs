@@ -63,7 +63,8 @@ impl Trust {
 
     /// Refuses what stands in this list, and what no list speaks about.
     pub(crate) fn add_list(&mut self, der: &[u8]) -> Result<(), String> {
-        let list = OwnedCertRevocationList::from_der(der).map_err(|error| error.to_string())?;
+        let list = OwnedCertRevocationList::from_der(der)
+            .map_err(|error| format!("it is no list of version 2 (RFC 5280 §5.1.2.1): {error}"))?;
         self.lists.push(Arc::new(list.into()));
         Ok(())
     }

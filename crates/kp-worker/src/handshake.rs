@@ -312,7 +312,7 @@ impl Worker {
         };
         match self.keep_upstream_pair(identity, loaded) {
             Ok(pairs) => self.greet_upstream(key, pairs.first()),
-            Err(why) => self.upstream_failed(key, Cause::TlsHandshake, why),
+            Err(why) => self.upstream_failed(key, Cause::OwnCertificate, why),
         }
     }
 
