@@ -15,7 +15,7 @@ fn converted(key: &str, arguments: &[&str]) -> String {
     tool::openssl(directory.path(), &all).text()
 }
 
-/// Shows: ssl_certificate_key, ssl_password_file
+/// Shows: ssl_password_file
 #[test]
 fn keys_come_in_many_forms() {
     let authority = Authority::default();

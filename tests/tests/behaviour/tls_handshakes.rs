@@ -180,13 +180,10 @@ fn of_several_certificates_the_client_gets_the_one_it_can_use() {
         ),
     ] {
         let told = s_client(&kp, arguments, "a.test");
-        let signed = told.line("Peer signature type:");
-        assert_eq!(
-            signed.as_deref(),
-            Some(kind),
-            "{arguments:?}: {}",
-            told.all()
-        );
+        // OpenSSL 3.5 says `rsa_pss_rsae_sha256` for what was `RSA-PSS`.
+        let signed = told.line("Peer signature type:").unwrap_or_default();
+        let signed = signed.replace('_', "-").to_uppercase();
+        assert!(signed.starts_with(kind), "{arguments:?}: {}", told.all());
         assert_eq!(told.line("Verify return code:").as_deref(), Some("0 (ok)"));
     }
 }

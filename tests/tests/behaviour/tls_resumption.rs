@@ -23,8 +23,6 @@ fn resumed(kp: &Kp, connector: &Connector, count: usize) -> usize {
 }
 
 /// Four workers, three reloads and a new binary: all but the first connection resume.
-///
-/// Shows: ssl_session_tickets
 #[test]
 fn every_worker_of_every_generation_resumes_every_session() {
     for version in [&TLS12, &TLS13] {
@@ -46,6 +44,7 @@ fn every_worker_of_every_generation_resumes_every_session() {
     }
 }
 
+/// Shows: ssl_session_tickets
 #[test]
 fn without_tickets_nothing_is_resumed() {
     for version in [&TLS12, &TLS13] {
