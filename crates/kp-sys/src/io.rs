@@ -5,11 +5,12 @@
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use socket2::SockRef;
 use std::fs::{File, OpenOptions};
-use std::io::{self, IoSlice};
+use std::io::{self, ErrorKind, IoSlice, Read};
 use std::mem::MaybeUninit;
 use std::os::fd::AsFd;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
+use std::time::Duration;
 
 /// Receives at most `max` bytes and appends them to `buffer`, growing it if its spare room is smaller. `Ok(0)` is the
 /// end of the stream (or `max` was 0).
@@ -63,6 +64,58 @@ pub fn open_at_once(options: &mut OpenOptions, path: &Path) -> io::Result<File> 
     Ok(file)
 }
 
+/// How long a writer may keep a reader of its pipe waiting.
+const PIPE_PATIENCE_MS: u64 = 3000;
+
+/// Reads a whole file of at most `max` bytes. Of what is no regular file only pipes are read, since keys and passwords may
+/// come through one, and not for ever: a mistaken name must not stop who reads.
+pub fn read_file(path: &Path, max: u64) -> io::Result<Vec<u8>> {
+    let mut file = OpenOptions::new()
+        .read(true)
+        .custom_flags(libc::O_NONBLOCK)
+        .open(path)?;
+    let kind = file.metadata()?.file_type();
+    let mut content = Vec::new();
+    if kind.is_fifo() {
+        read_pipe(&mut file, &mut content, max)?;
+    } else if kind.is_file() {
+        Read::take(&mut file, max.saturating_add(1)).read_to_end(&mut content)?;
+    } else if kind.is_dir() {
+        return Err(io::Error::from_raw_os_error(libc::EISDIR));
+    } else {
+        return Err(io::Error::other("it is not a regular file"));
+    }
+    if content.len() as u64 > max {
+        return Err(io::Error::other("it is too long"));
+    }
+    Ok(content)
+}
+
+fn read_pipe(pipe: &mut File, content: &mut Vec<u8>, max: u64) -> io::Result<()> {
+    let until_ms = crate::clock::monotonic_ms() + PIPE_PATIENCE_MS;
+    let late = || io::Error::new(ErrorKind::TimedOut, "nobody writes into the pipe");
+    loop {
+        let left_ms = until_ms.saturating_sub(crate::clock::monotonic_ms());
+        if left_ms == 0 {
+            return Err(late());
+        }
+        if crate::poll::readable(&[pipe.as_fd()], Some(Duration::from_millis(left_ms)))? != [true] {
+            continue;
+        }
+        let mut piece = [0; 4096];
+        match pipe.read(&mut piece) {
+            Ok(0) => return Ok(()),
+            Ok(count) => content.extend_from_slice(piece.get(..count).unwrap_or_default()),
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error),
+        }
+        if content.len() as u64 > max {
+            return Ok(());
+        }
+    }
+}
+
 /// A file without a name that lives in memory, and is gone with its last descriptor.
 pub fn memory_file() -> io::Result<std::fs::File> {
     use nix::sys::memfd::{MFdFlags, memfd_create};
@@ -91,6 +144,33 @@ mod tests {
             assert_eq!(flags & libc::O_NONBLOCK, 0);
         }
         std::fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn a_file_is_read_whole_and_not_for_ever() {
+        let path = std::env::temp_dir().join(format!("kp-read-{}", std::process::id()));
+        std::fs::write(&path, b"0123456789").unwrap();
+        assert_eq!(read_file(&path, 10).unwrap(), b"0123456789");
+        assert_eq!(
+            read_file(&path, 9).unwrap_err().to_string(),
+            "it is too long"
+        );
+        std::fs::remove_file(&path).unwrap();
+        nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        let error = read_file(&path, 10).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::TimedOut);
+        let mut writer = std::process::Command::new("sh")
+            .args(["-c", "printf secret > \"$0\""])
+            .arg(&path)
+            .spawn()
+            .unwrap();
+        assert_eq!(read_file(&path, 10).unwrap(), b"secret");
+        assert!(writer.wait().unwrap().success());
+        std::fs::remove_file(&path).unwrap();
+        let endless = read_file(Path::new("/dev/zero"), 10).unwrap_err();
+        assert_eq!(endless.to_string(), "it is not a regular file");
+        let folder = read_file(Path::new("/"), 10).unwrap_err();
+        assert_eq!(folder.raw_os_error(), Some(libc::EISDIR));
     }
 
     #[test]

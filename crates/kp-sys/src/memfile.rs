@@ -7,7 +7,7 @@ use crate::from_errno;
 use nix::fcntl::{FcntlArg, OFlag, SealFlag, fcntl, open};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::mman::{MapFlags, ProtFlags, mmap};
-use nix::sys::stat::{Mode, fstat};
+use nix::sys::stat::{Mode, fchmod, fstat};
 use nix::unistd::ftruncate;
 use std::ffi::{CStr, c_void};
 use std::fs::File;
@@ -35,6 +35,7 @@ impl MemoryFile {
         let bytes = bytes(cells)?;
         let descriptor = memfd_create(name, MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING)
             .map_err(from_errno)?;
+        keep_private(&descriptor)?;
         let length = i64::try_from(bytes.get()).map_err(io::Error::other)?;
         ftruncate(&descriptor, length).map_err(from_errno)?;
         let seals = SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SEAL;
@@ -129,6 +130,7 @@ impl MemoryFile {
 pub fn sealed(name: &CStr, bytes: &[u8]) -> io::Result<OwnedFd> {
     let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
     let mut file = File::from(memfd_create(name, flags).map_err(from_errno)?);
+    keep_private(&file)?;
     file.write_all(bytes)?;
     let seals = SealFlag::F_SEAL_SHRINK
         | SealFlag::F_SEAL_GROW
@@ -136,6 +138,11 @@ pub fn sealed(name: &CStr, bytes: &[u8]) -> io::Result<OwnedFd> {
         | SealFlag::F_SEAL_SEAL;
     fcntl(&file, FcntlArg::F_ADD_SEALS(seals)).map_err(from_errno)?;
     Ok(file.into())
+}
+
+/// Memory begins with permissions for everybody (`memfd_create(2)`), who could open it below `/proc` wherever that lets them.
+fn keep_private(memory: &impl AsFd) -> io::Result<()> {
+    fchmod(memory, Mode::S_IRUSR | Mode::S_IWUSR).map_err(from_errno)
 }
 
 /// What stands in memory that was made by [`sealed`].
@@ -174,6 +181,15 @@ mod tests {
         first.cells()[7].store(42, Relaxed);
         assert_eq!(second.cells()[7].load(Relaxed), 42);
         assert_eq!(second.cells()[0].load(Relaxed), 0);
+    }
+
+    #[test]
+    fn nobody_else_may_open_it() {
+        let memory = MemoryFile::create(c"test", 8).unwrap();
+        let secret = sealed(c"test", b"secret").unwrap();
+        for descriptor in [memory.descriptor(), secret.as_fd()] {
+            assert_eq!(fstat(descriptor).unwrap().st_mode & 0o777, 0o600);
+        }
     }
 
     #[test]

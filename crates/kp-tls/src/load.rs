@@ -65,6 +65,7 @@ impl Tls {
             clock: Clock::at(now_unix_secs),
             pairs: HashMap::new(),
             trusts: HashMap::new(),
+            passwords: HashMap::new(),
             errors: Vec::new(),
             warnings: Vec::new(),
         };
@@ -146,6 +147,8 @@ struct Loader<'a, 'r> {
     /// What many hosts share is loaded once.
     pairs: HashMap<PairFiles, Option<Pair>>,
     trusts: HashMap<TrustFiles, Arc<Trust>>,
+    /// Read once: it may be a pipe.
+    passwords: HashMap<PathBuf, Option<Vec<Vec<u8>>>>,
     errors: Vec<Diagnostic>,
     warnings: Vec<Diagnostic>,
 }
@@ -211,24 +214,21 @@ impl Loader<'_, '_> {
             .filter_map(|one| self.pair(one, passwords, staple))
             .collect();
         let verification = &settings.verification;
-        let trust = server::asks(verification.mode).then(|| {
-            let files = [&verification.ca, &verification.trusted];
-            let files: Vec<_> = files.into_iter().flatten().collect();
-            self.trust(verification.depth, &files, verification.crl.as_ref())
-        });
+        let files = [&verification.ca, &verification.trusted];
+        let files: Vec<_> = files.into_iter().flatten().collect();
+        // What is named is checked, used or not, as nginx does.
+        let trust = self.trust(verification.depth, &files, verification.crl.as_ref());
+        let trust = server::asks(verification.mode).then_some(trust);
         let tickets = self.tickets(host, settings);
         let told = match &verification.ca {
             Some(ca) => self.trust(verification.depth, &[ca], None).names(),
             None => Vec::new(),
         };
         let loads_pairs = has_variables(settings);
-        let passwords = match passwords.filter(|_| loads_pairs) {
-            Some(path) => self.read(&path.value, path.span, "cannot load"),
-            None => None,
-        };
+        let passwords = self.passwords(passwords.filter(|_| loads_pairs));
         let parts = Parts {
             pairs,
-            passwords: pem::passwords(&passwords.unwrap_or_default()),
+            passwords: passwords.unwrap_or_default(),
             loads_pairs,
             trust,
             told,
@@ -248,11 +248,8 @@ impl Loader<'_, '_> {
             None => self.system_trust(identity),
         });
         let dynamic = pair.is_none() && identity.certificate.is_some();
-        let passwords = match identity.passwords.as_ref().filter(|_| dynamic) {
-            Some(path) => self.read(&path.value, path.span, "cannot load"),
-            None => None,
-        };
-        let passwords = pem::passwords(&passwords.unwrap_or_default());
+        let passwords = self.passwords(identity.passwords.as_ref().filter(|_| dynamic));
+        let passwords = passwords.unwrap_or_default();
         let made = Upstream::new(identity, pair, passwords, trust, &self.clock);
         self.kept(made, identity.span)
     }
@@ -299,10 +296,7 @@ impl Loader<'_, '_> {
         let (at, key_at) = (named.certificate.span, named.key.span);
         let certificate = self.read(&files.certificate, at, "cannot load certificate");
         let key = self.read(&files.key, key_at, "cannot load certificate key");
-        let passwords = match passwords {
-            Some(path) => pem::passwords(&self.read(&path.value, path.span, "cannot load")?),
-            None => Vec::new(),
-        };
+        let passwords = self.passwords(passwords)?;
         let staple = match staple {
             Some(path) => Some(self.read(&path.value, path.span, "cannot load OCSP response")?),
             None => None,
@@ -316,6 +310,20 @@ impl Loader<'_, '_> {
             self.error(at, error.told(&files.certificate, &files.key));
         })
         .ok()
+    }
+
+    /// None if none are named; `None` if they cannot be read.
+    fn passwords(&mut self, file: Option<&Named>) -> Option<Vec<Vec<u8>>> {
+        let Some(file) = file else {
+            return Some(Vec::new());
+        };
+        if let Some(known) = self.passwords.get(&file.value) {
+            return known.clone();
+        }
+        let content = self.read(&file.value, file.span, "cannot load");
+        let passwords = content.map(|content| pem::passwords(&content));
+        self.passwords.insert(file.value.clone(), passwords.clone());
+        passwords
     }
 
     fn trust(&mut self, depth: u32, trusted: &[&Named], list: Option<&Named>) -> Arc<Trust> {

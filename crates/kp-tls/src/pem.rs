@@ -12,6 +12,7 @@ use rustls::pki_types::{
 
 /// All certificates of a file, in order; at least one.
 pub(crate) fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
+    let pem = unmarked(pem);
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
     let found = found.map_err(|error| error.to_string())?;
     if found.is_empty() {
@@ -24,6 +25,7 @@ pub(crate) fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, S
 pub(crate) fn revocation_lists(
     pem: &[u8],
 ) -> Result<Vec<CertificateRevocationListDer<'static>>, String> {
+    let pem = unmarked(pem);
     let found: Result<Vec<_>, _> = CertificateRevocationListDer::pem_slice_iter(pem).collect();
     let found = found.map_err(|error| error.to_string())?;
     if found.is_empty() {
@@ -46,7 +48,7 @@ pub(crate) fn private_key(
                 .to_owned(),
         );
     }
-    PrivateKeyDer::from_pem_slice(pem).map_err(|error| match error {
+    PrivateKeyDer::from_pem_slice(unmarked(pem)).map_err(|error| match error {
         rustls::pki_types::pem::Error::NoItemsFound => {
             "no start line: expecting a PRIVATE KEY".to_owned()
         }
@@ -111,6 +113,11 @@ fn sealed_key(pem: &[u8], passwords: &[Vec<u8>]) -> Result<PrivateKeyDer<'static
 /// Whether the key in the text is encrypted.
 pub(crate) fn is_encrypted(pem: &[u8]) -> bool {
     contains(pem, SEALED_BEGIN)
+}
+
+/// Without the mark that editors put in front of UTF-8; OpenSSL reads over it, too.
+fn unmarked(pem: &[u8]) -> &[u8] {
+    pem.strip_prefix("\u{feff}".as_bytes()).unwrap_or(pem)
 }
 
 fn contains(text: &[u8], part: &[u8]) -> bool {

@@ -111,7 +111,31 @@ impl WatchedPair {
 }
 
 impl PairUpdate {
-    /// For the way to the workers.
+    /// Several of them, for the way to the workers.
+    pub fn encode_all<'a>(updates: impl IntoIterator<Item = &'a Self>) -> Vec<u8> {
+        let mut out = Vec::new();
+        for update in updates {
+            let bytes = update.encode();
+            out.extend_from_slice(&(bytes.len() as u64).to_le_bytes());
+            out.extend_from_slice(&bytes);
+        }
+        out
+    }
+
+    /// `None` for what [`PairUpdate::encode_all`] did not make.
+    pub fn decode_all(mut bytes: &[u8]) -> Option<Vec<Self>> {
+        let mut updates = Vec::new();
+        while !bytes.is_empty() {
+            let (length, rest) = bytes.split_first_chunk::<8>()?;
+            let length = usize::try_from(u64::from_le_bytes(*length)).ok()?;
+            let (update, rest) = rest.split_at_checked(length)?;
+            updates.push(Self::decode(update)?);
+            bytes = rest;
+        }
+        Some(updates)
+    }
+
+    /// As bytes.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
         for part in [&self.certificate, &self.key, &self.staple] {

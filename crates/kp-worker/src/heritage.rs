@@ -52,8 +52,8 @@ pub mod message {
     /// Master → worker, with descriptors: `L`, a big-endian u16 index, and the reopened files from that index on.
     /// Worker → master, the same without descriptors: nothing more goes to the old files.
     pub const LOGS: u8 = b'L';
-    /// Master → worker, with the descriptor of sealed memory: a certificate with its key that takes the place of another.
-    pub const CERTIFICATE: u8 = b'K';
+    /// Master → worker, with the descriptor of sealed memory: a few certificates with their keys that take the place of others.
+    pub const CERTIFICATES: u8 = b'K';
 }
 
 /// How a worker ends.

@@ -170,7 +170,7 @@ fn work(tasks: &Receiver<Task>, results: &Sender<Outcome>, waker: &mio::Waker, o
 }
 
 fn load(name: PairName, passwords: &[Vec<u8>]) -> (PairName, Result<Pair, String>) {
-    let pair = name.load(passwords, &mut |path| std::fs::read(path));
+    let pair = name.load(passwords, &mut crate::read_certificate);
     (name, pair)
 }
 

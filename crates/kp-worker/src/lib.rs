@@ -49,6 +49,7 @@ use kp_shm::TicketReader;
 use kp_tls::Tls;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::path::Path;
 
 /// A configuration with everything that is compiled from it.
 #[derive(Debug)]
@@ -73,12 +74,7 @@ pub fn prepare(
 ) -> Result<(Prepared, Vec<Diagnostic>), Vec<Diagnostic>> {
     let program = Program::compile(&config);
     let now_unix_s = kp_sys::clock::unix_ms() / 1000;
-    let tls = Tls::load(
-        &config,
-        &mut |path| std::fs::read(path),
-        tickets,
-        now_unix_s,
-    );
+    let tls = Tls::load(&config, &mut read_certificate, tickets, now_unix_s);
     match (program, tls) {
         (Ok(program), Ok((tls, warnings))) => {
             let prepared = Prepared {
@@ -94,6 +90,18 @@ pub fn prepare(
             Err(wrong)
         }
     }
+}
+
+/// The longest file of certificates, keys or revocation lists.
+const CERTIFICATE_FILE_MAX: u64 = 64 << 20;
+
+/// Reads a file of certificates, keys or the like. It never takes long, whatever the file is.
+///
+/// # Errors
+///
+/// It cannot be read, or is no such file.
+pub fn read_certificate(path: &Path) -> io::Result<Vec<u8>> {
+    kp_sys::io::read_file(path, CERTIFICATE_FILE_MAX)
 }
 
 /// Serves as a worker until drained or stopped; returns the exit status ([`exit`]).

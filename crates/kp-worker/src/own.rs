@@ -166,7 +166,7 @@ impl Worker {
         match bytes {
             [message::COMMIT, ..] => self.poll_listeners(),
             [message::SUCCESSOR, ..] => self.successor = true,
-            [message::CERTIFICATE, ..] => self.take_certificate(fds),
+            [message::CERTIFICATES, ..] => self.take_certificates(fds),
             [message::LOGS, high, low, ..] => {
                 self.flush_logs(true);
                 self.logs
@@ -183,14 +183,17 @@ impl Worker {
         }
     }
 
-    /// The master has read a changed certificate and found it good; handshakes use it from here on.
-    fn take_certificate(&mut self, fds: &[OwnedFd]) {
+    /// The master has read changed certificates, few at a time, and found them good; handshakes use them from here on.
+    fn take_certificates(&mut self, fds: &[OwnedFd]) {
         let came = fds.first().map(OwnedFd::try_clone);
-        let update = came
+        let updates = came
             .and_then(|fd| kp_sys::memfile::contents(fd.ok()?).ok())
-            .and_then(|bytes| PairUpdate::decode(&bytes));
-        let used = update.map(|update| self.tls.apply(&update));
-        if !matches!(used, Some(Ok(()))) {
+            .and_then(|bytes| PairUpdate::decode_all(&bytes));
+        let used = updates.is_some_and(|updates| {
+            let refused = updates.iter().filter(|one| self.tls.apply(one).is_err());
+            refused.count() == 0
+        });
+        if !used {
             log::error!(target: "alert", "a changed certificate could not be taken up");
         }
     }

@@ -583,6 +583,46 @@ fn a_changed_certificate_is_taken_up_by_the_workers_that_serve() {
     assert!((0..6).all(|_| shown(&kp, &connector) == changed));
 }
 
+/// More at once than fit into the channel between the master and a worker that does not listen for a while.
+#[test]
+fn a_busy_worker_gets_every_one_of_many_changed_certificates() {
+    const HOSTS: usize = 320;
+    let authority = Authority::default();
+    let (old, new) = (
+        authority.issue(&["*.a.test"]),
+        authority.issue(&["*.a.test"]),
+    );
+    let mut setup = Setup::new("%MAIN% http { %HTTP% }").main("worker_processes 1;");
+    let mut http = String::from("ssl_certificate_reload on;");
+    for host in 0..HOSTS {
+        http += &format!(
+            "server {{ listen %LISTEN% ssl; server_name h{host}.a.test; ssl_certificate {host}.crt;
+            ssl_certificate_key {host}.key; }}"
+        );
+        setup = setup
+            .file(&format!("{host}.crt"), old.certificate.clone())
+            .file(&format!("{host}.key"), old.key.clone());
+    }
+    let kp = setup.http(&http).start();
+    let shown = |host: usize| shown(&kp, &Connector::new(&authority, &format!("h{host}.a.test")));
+    let before = shown(0);
+    let worker = kp.worker_pid();
+    kp_tests::process::signal(worker, Signal::SIGSTOP);
+    for host in 0..HOSTS {
+        std::fs::write(kp.path(&format!("{host}.crt")), &new.certificate).expect("written");
+        std::fs::write(kp.path(&format!("{host}.key")), &new.key).expect("written");
+    }
+    wait::until(SOON, "all to be read", || {
+        kp.error_log().matches("is in use").count() >= HOSTS
+    });
+    kp_tests::process::signal(worker, Signal::SIGCONT);
+    wait::until(SOON, "the last one to arrive", || {
+        shown(HOSTS - 1) != before
+    });
+    let old = (0..HOSTS).filter(|host| shown(*host) == before).count();
+    assert_eq!((old, kp.worker_pid()), (0, worker));
+}
+
 /// Shows: ssl_certificate_cache
 #[test]
 fn certificates_that_variables_name_are_read_for_the_handshake() {

@@ -181,6 +181,30 @@ fn the_certificate_is_the_one_that_the_client_can_use() {
     }
 }
 
+/// nginx reads what is named, too, whether it is used or not.
+#[test]
+fn what_is_named_is_checked_though_nobody_is_verified() {
+    for directive in [
+        "ssl_trusted_certificate",
+        "ssl_client_certificate",
+        "ssl_crl",
+    ] {
+        let http = server(&format!("{directive} /etc/kp/missing;"));
+        let told = load_with(&http, &pair(), None).unwrap_err();
+        assert!(told[0].message.contains("missing"), "{told:?}");
+    }
+}
+
+#[test]
+fn a_mark_of_utf_8_in_front_is_read_over() {
+    let made = Authority::new("root").issue("a.test");
+    let marked = |text: &str| format!("\u{feff}{text}");
+    let files = Files::default()
+        .with("a.crt", marked(&made.certificate))
+        .with("a.key", marked(&made.key));
+    load(&server(""), &files);
+}
+
 #[test]
 fn a_staple_is_handed_out() {
     let files = pair().with("staple", "response");
@@ -234,7 +258,11 @@ fn certificates_change_while_connections_go_on() {
             assert_eq!(shown(1).0, old.chain()[0]);
         }
     }
-    tls.apply(&PairUpdate::decode(&bytes).unwrap()).unwrap();
+    let several = PairUpdate::encode_all([&update, &update]);
+    let updates = PairUpdate::decode_all(&several).unwrap();
+    assert_eq!(updates.len(), 2);
+    assert!(PairUpdate::decode_all(&several[..several.len() - 1]).is_none());
+    tls.apply(&updates[1]).unwrap();
     assert_eq!(shown(0).0, new.chain()[0]);
     assert_eq!(shown(1).0, new.chain()[0]);
     assert_eq!(shown(2).0, old.chain()[0], "this host did not ask for it");

@@ -3,6 +3,9 @@
 //!
 //! A pair is read when its files are as they were at the look before: who replaces two files has a moment between them. What
 //! is wrong with it is told once for each change, and the pair in use stays.
+//!
+//! Workers get what changed in small portions: to open a key takes a worker a moment in which it serves nobody, and a worker
+//! that does not listen for a while must get the rest later.
 
 use super::Master;
 use crate::crew::Crew;
@@ -10,8 +13,8 @@ use crate::report;
 use kp_sys::socket::send_fds;
 use kp_sys::{clock, memfile};
 use kp_tls::{PairUpdate, WatchedPair, watched_pairs};
-use kp_worker::message;
-use std::collections::HashMap;
+use kp_worker::{message, read_certificate};
+use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
@@ -20,6 +23,9 @@ use std::time::Duration;
 
 /// Looks at files. Two of them, and what comes in between, are to be within two seconds.
 const LOOK_EVERY_MS: u64 = 700;
+/// Pairs that a worker gets at once, and the time between two portions.
+const PORTION: usize = 16;
+const PORTION_EVERY_MS: u64 = 10;
 /// Warnings of certificates that end soon.
 const WARN_EVERY_MS: u64 = 24 * 3600 * 1000;
 /// A file that is hardly older than what was read of it may have changed meanwhile.
@@ -31,13 +37,32 @@ pub(super) struct Certificates {
     look_at_ms: Option<u64>,
     warn_at_ms: u64,
     rotate_at_ms: u64,
-    /// By generation.
-    watched: HashMap<u32, Vec<Watch>>,
+    /// Some worker is to get a portion.
+    deliver_at_ms: Option<u64>,
+    watched: HashMap<u32, Generation>,
+}
+
+/// The pairs of a configuration.
+#[derive(Debug, Default)]
+struct Generation {
+    watches: Vec<Watch>,
+    /// Which of them a worker, by its process, does not have yet.
+    owed: HashMap<i32, BTreeSet<usize>>,
+}
+
+/// What workers are owed after a round.
+#[derive(Debug, Default)]
+struct Owed {
+    any: bool,
+    /// Than before: somebody took something.
+    less: bool,
 }
 
 #[derive(Debug)]
 struct Watch {
     pair: WatchedPair,
+    /// The pair that was taken up last; `None`: the one that was loaded with the configuration.
+    taken: Option<PairUpdate>,
     /// What was read is of this; `None`: it may be older than its files.
     used: Option<Vec<Stamp>>,
     /// What the last look saw.
@@ -54,6 +79,7 @@ impl Default for Certificates {
             look_at_ms: None,
             warn_at_ms: now + WARN_EVERY_MS,
             rotate_at_ms: now,
+            deliver_at_ms: None,
             watched: HashMap::new(),
         }
     }
@@ -63,7 +89,10 @@ impl Certificates {
     /// When there is something to do.
     pub(super) fn due_ms(&self) -> u64 {
         let look = self.look_at_ms.unwrap_or(u64::MAX);
-        look.min(self.warn_at_ms).min(self.rotate_at_ms)
+        let deliver = self.deliver_at_ms.unwrap_or(u64::MAX);
+        look.min(deliver)
+            .min(self.warn_at_ms)
+            .min(self.rotate_at_ms)
     }
 
     /// Begins to watch for a generation, and forgets those that are gone.
@@ -73,10 +102,14 @@ impl Certificates {
         for crew in crews {
             self.watched.entry(crew.number).or_insert_with(|| {
                 let pairs = watched_pairs(&crew.prepared.config);
-                pairs.into_iter().map(Watch::new).collect()
+                Generation {
+                    watches: pairs.into_iter().map(Watch::new).collect(),
+                    owed: HashMap::new(),
+                }
             });
         }
-        let any = self.watched.values().any(|watched| !watched.is_empty());
+        let mut generations = self.watched.values();
+        let any = generations.any(|generation| !generation.watches.is_empty());
         self.look_at_ms = any.then(|| self.look_at_ms.unwrap_or(now + LOOK_EVERY_MS));
     }
 }
@@ -88,6 +121,7 @@ impl Watch {
         let fresh = seen.iter().flatten().any(|stamp| stamp.2 > now_s - FRESH_S);
         Self {
             pair,
+            taken: None,
             used: (!fresh).then(|| seen.clone()),
             seen,
         }
@@ -102,7 +136,7 @@ impl Watch {
             return None;
         }
         self.used = Some(self.seen.clone());
-        Some(self.pair.load(&mut |path| std::fs::read(path)))
+        Some(self.pair.load(&mut read_certificate))
     }
 }
 
@@ -131,6 +165,10 @@ impl Master {
         if self.certificates.look_at_ms.is_some_and(|at| at <= now) {
             self.certificates.look_at_ms = Some(now + LOOK_EVERY_MS);
             self.look_at_certificates();
+            self.deliver_certificates(now);
+        }
+        if self.certificates.deliver_at_ms.is_some_and(|at| at <= now) {
+            self.deliver_certificates(now);
         }
         if self.certificates.warn_at_ms <= now {
             self.certificates.warn_at_ms = now + WARN_EVERY_MS;
@@ -155,21 +193,27 @@ impl Master {
     }
 
     fn look_at_certificates(&mut self) {
-        for (number, watched) in &mut self.certificates.watched {
-            let Some(crew) = self.crews.iter().find(|crew| crew.number == *number) else {
-                continue;
-            };
-            for watch in watched {
-                let path = watch.pair.certificate().to_owned();
-                match watch.look() {
-                    None => {}
-                    Some(Ok(update)) => take_up(crew, &update, &path),
-                    Some(Err(why)) => {
-                        log::error!(target: "error", "the changed certificate \"{}\" is not used, the one before stays: {why}", path.display());
-                    }
-                }
+        for (number, generation) in &mut self.certificates.watched {
+            if let Some(crew) = self.crews.iter().find(|crew| crew.number == *number) {
+                generation.look(crew);
             }
         }
+    }
+
+    /// Gives every worker a portion of what it does not have yet.
+    fn deliver_certificates(&mut self, now: u64) {
+        let mut owed = Owed::default();
+        for (number, generation) in &mut self.certificates.watched {
+            if let Some(crew) = self.crews.iter().find(|crew| crew.number == *number) {
+                generation.deliver(crew, &mut owed);
+            }
+        }
+        let wait_ms = if owed.less {
+            PORTION_EVERY_MS
+        } else {
+            LOOK_EVERY_MS
+        };
+        self.certificates.deliver_at_ms = owed.any.then_some(now + wait_ms);
     }
 
     fn warn_of_expiries(&self) {
@@ -186,24 +230,63 @@ impl Master {
     }
 }
 
-/// Uses a pair for the workers that will be forked, and sends it to those that live.
-fn take_up(crew: &Crew, update: &PairUpdate, path: &Path) {
-    if crew.prepared.tls.apply(update).is_err() {
-        return;
-    }
-    for worker in &crew.workers {
-        if let Some(channel) = &worker.channel
-            && let Err(error) = hand_over(channel, update)
-        {
-            log::error!(target: "alert", "worker process {} got no changed certificate ({})", worker.pid, report::numbered(&error));
+impl Generation {
+    /// Takes up what changed, for the workers that will be forked at once; those that live are owed it.
+    fn look(&mut self, crew: &Crew) {
+        for (place, watch) in self.watches.iter_mut().enumerate() {
+            let found = watch.look();
+            let path = watch.pair.certificate().display();
+            match found {
+                None => {}
+                Some(Ok(update)) => {
+                    if crew.prepared.tls.apply(&update).is_err() {
+                        continue;
+                    }
+                    log::info!(target: "notice", "the changed certificate \"{path}\" is in use");
+                    for worker in &crew.workers {
+                        self.owed.entry(worker.pid).or_default().insert(place);
+                    }
+                    watch.taken = Some(update);
+                }
+                Some(Err(why)) => {
+                    log::error!(target: "error", "the changed certificate \"{path}\" is not used, the one before stays: {why}");
+                }
+            }
         }
     }
-    log::info!(target: "notice", "the changed certificate \"{}\" is in use", path.display());
+
+    fn deliver(&mut self, crew: &Crew, owed: &mut Owed) {
+        let watches = &self.watches;
+        self.owed.retain(|pid, places| {
+            let worker = crew.workers.iter().find(|worker| worker.pid == *pid);
+            let Some(channel) = worker.and_then(|worker| worker.channel.as_ref()) else {
+                return false;
+            };
+            let portion: Vec<usize> = places.iter().copied().take(PORTION).collect();
+            let updates = portion
+                .iter()
+                .filter_map(|place| watches.get(*place)?.taken.as_ref());
+            match hand_over(channel, updates) {
+                Ok(()) => {
+                    places.retain(|place| !portion.contains(place));
+                    owed.less = true;
+                }
+                // It has much to read, or the system is short of something: later.
+                Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {}
+                Err(_) => return false,
+            }
+            !places.is_empty()
+        });
+        owed.any |= !self.owed.is_empty();
+    }
 }
 
-fn hand_over(channel: &impl AsFd, update: &PairUpdate) -> io::Result<()> {
-    let memory = memfile::sealed(c"kp-certificate", &update.encode())?;
-    send_fds(channel, &[message::CERTIFICATE], &[memory.as_fd()])
+fn hand_over<'a>(
+    channel: &impl AsFd,
+    updates: impl IntoIterator<Item = &'a PairUpdate>,
+) -> io::Result<()> {
+    let memory = memfile::sealed(c"kp-certificates", &PairUpdate::encode_all(updates))?;
+    send_fds(channel, &[message::CERTIFICATES], &[memory.as_fd()])
 }
 
 #[cfg(test)]
