@@ -15,7 +15,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 /// Signals a worker acts on, and how: nginx's.
-const SIGNALS: [i32; 7] = [
+const SIGNALS: [i32; 9] = [
     signals::SIGTERM,
     signals::SIGINT,
     signals::SIGQUIT,
@@ -23,6 +23,8 @@ const SIGNALS: [i32; 7] = [
     signals::SIGHUP,
     signals::SIGWINCH,
     signals::SIGUSR2,
+    signals::SIGALRM,
+    signals::SIGIO,
 ];
 
 /// The descriptors.

@@ -49,7 +49,10 @@ pub(crate) fn checked(options: &Options) -> Result<(Place, Checked), ExitCode> {
         .map_err(|refused| refuse(&refused.rendered()))?;
     let config = &checked.prepared.config;
     let mut complaints = logs::open(config).err().unwrap_or_default();
-    complaints.extend(pidfile::probe(&config.main.pid).err());
+    // That of a running master need not be written again.
+    if pidfile::living_master(&config.main.pid).is_none() {
+        complaints.extend(pidfile::probe(&config.main.pid).err());
+    }
     let made = logs::make_temporary(&config.temp_paths, checked.identity.as_ref());
     complaints.extend(made.err().unwrap_or_default());
     complaints.extend(listeners::probe(&config.http.listeners));

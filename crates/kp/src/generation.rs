@@ -24,6 +24,8 @@ pub(crate) const READY_MS: u64 = 10_000;
 /// Back-off of a worker that dies at once: first wait, doubled up to the longest.
 const BACKOFF_FIRST_MS: u64 = 100;
 const BACKOFF_LONGEST_MS: u64 = 10_000;
+/// The longest wait after one that could serve: what ends it may come from outside, and nobody else may be serving.
+const BACKOFF_SERVED_MS: u64 = 1_000;
 /// A worker that lived this long did not die at once: the next one is started without a wait.
 const LIVED_MS: u64 = 1_000;
 /// A new binary must serve within this: the time of its generation, and some for reading its configuration.
@@ -483,7 +485,7 @@ impl Plan {
             Phase::Draining | Phase::Starting { alone: false, .. } => Seat::Closed,
             Phase::Serving if newer_starts => Seat::Held,
             Phase::Serving | Phase::Starting { alone: true, .. } => {
-                let wait_ms = back_off(place, now_ms);
+                let wait_ms = back_off(place, was_ready, now_ms);
                 if wait_ms > 0 {
                     self.actions.push(Action::BackOff {
                         generation: number,
@@ -938,16 +940,19 @@ impl Plan {
 }
 
 /// How long the next worker of this slot has to wait.
-fn back_off(slot: &mut Slot, now_ms: u64) -> u64 {
+fn back_off(slot: &mut Slot, was_ready: bool, now_ms: u64) -> u64 {
     if now_ms.saturating_sub(slot.born_ms) >= LIVED_MS {
         slot.deaths = 0;
         return 0;
     }
     slot.deaths = slot.deaths.saturating_add(1);
     let doubled = 1_u64.checked_shl(slot.deaths - 1).unwrap_or(u64::MAX);
-    BACKOFF_FIRST_MS
-        .saturating_mul(doubled)
-        .min(BACKOFF_LONGEST_MS)
+    let longest_ms = if was_ready {
+        BACKOFF_SERVED_MS
+    } else {
+        BACKOFF_LONGEST_MS
+    };
+    BACKOFF_FIRST_MS.saturating_mul(doubled).min(longest_ms)
 }
 
 /// nginx's words for how a process ended.

@@ -32,7 +32,7 @@ use certificates::Certificates;
 use kp_sys::clock;
 use kp_sys::poll::{self, Interest};
 use kp_sys::signals::{
-    SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH, Signals,
+    SIGALRM, SIGCHLD, SIGHUP, SIGINT, SIGIO, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH, Signals,
 };
 use queue::ReloadQueue;
 use reload::HandOver;
@@ -42,9 +42,9 @@ use std::process::ExitCode;
 use std::time::Duration;
 use succession::{Successor, Wanted};
 
-/// What the master listens for.
-pub(crate) const SIGNALS: [i32; 8] = [
-    SIGHUP, SIGUSR1, SIGUSR2, SIGWINCH, SIGCHLD, SIGQUIT, SIGTERM, SIGINT,
+/// What the master listens for. SIGALRM and SIGIO mean nothing to it, and shall not end it (as nginx).
+pub(crate) const SIGNALS: [i32; 10] = [
+    SIGHUP, SIGUSR1, SIGUSR2, SIGWINCH, SIGCHLD, SIGALRM, SIGIO, SIGQUIT, SIGTERM, SIGINT,
 ];
 
 /// What the start has opened.

@@ -34,17 +34,22 @@ pub(crate) fn living_master(path: &Path) -> Option<i32> {
 /// Whether a pid file can be made here: told before anything is done that cannot be undone.
 pub(crate) fn probe(path: &Path) -> Result<(), Diagnostic> {
     let trial = beside(path, &format!("trial.{}", kp_sys::process::id()));
+    // Left by a kp with this number that was killed in the middle of this.
+    let _ = fs::remove_file(&trial);
     let tried = File::options()
         .write(true)
         .create_new(true)
         .mode(MODE)
-        .open(&trial);
-    tried
-        .and_then(|_| fs::remove_file(&trial))
-        .map_err(|error| {
-            Diagnostic::system(crate::report::failed("open()", path, &error))
-                .hint("name a file that can be written with \"pid\"")
-        })
+        .open(&trial)
+        .and_then(|mut file| {
+            // A disk may be full for what is in a file, and not for its name.
+            let written = writeln!(file, "{}", kp_sys::process::id());
+            fs::remove_file(&trial).and(written)
+        });
+    tried.map_err(|error| {
+        Diagnostic::system(crate::report::failed("open()", path, &error))
+            .hint("name a file that can be written with \"pid\"")
+    })
 }
 
 impl PidFile {

@@ -1,7 +1,8 @@
 //! What happens to an operator: files that are not what they should be, limits that are too low, processes that hang.
 
-use kp_tests::Setup;
 use kp_tests::wait::{self, SOON};
+use kp_tests::{Setup, process};
+use nix::sys::signal::Signal;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
@@ -47,7 +48,7 @@ fn a_fifo_in_place_of_a_file_fails_the_reload_at_once() {
             "{}",
             checked.stderr
         );
-        kp.signal(nix::sys::signal::Signal::SIGHUP);
+        kp.signal(Signal::SIGHUP);
         kp.wait_error(&complaint);
     }
     kp.configure(&answering("two"));
@@ -162,4 +163,18 @@ fn the_soft_limit_of_open_files_does_not_bound_the_workers() {
     assert_eq!(kp.get("/").text(), "one");
     kp.wait_workers(40);
     kp.reload();
+}
+
+#[test]
+fn signals_without_a_meaning_end_nobody() {
+    let kp = answering("one").start();
+    let worker = kp.worker_pid();
+    for signal in [Signal::SIGALRM, Signal::SIGIO, Signal::SIGPIPE] {
+        for pid in [worker, kp.master_pid()] {
+            assert!(process::signal(pid, signal));
+        }
+    }
+    kp.reload();
+    assert_eq!(kp.get("/").text(), "one");
+    kp.wait_error(&format!("worker process {worker} exited with code 0"));
 }

@@ -274,6 +274,24 @@ fn back_off_doubles_to_ten_seconds_and_starts_over_after_a_long_life() {
 }
 
 #[test]
+fn back_off_is_short_for_workers_that_could_serve() {
+    let mut plan = serving(1);
+    let mut now = 0;
+    let waits: Vec<u64> = (0..6)
+        .map(|_| {
+            plan.ended(1, 0, KILLED, now);
+            let due = plan.deadline_ms().unwrap();
+            let wait = due - now;
+            now = due;
+            plan.tick(now);
+            plan.ready(1, 0);
+            wait
+        })
+        .collect();
+    assert_eq!(waits, [100, 200, 400, 800, 1_000, 1_000]);
+}
+
+#[test]
 fn fatal_exit_is_not_respawned_and_without_any_worker_the_first_start_gives_up() {
     let mut plan = serving(2);
     plan.ended(1, 0, FATAL, 10);
