@@ -1,6 +1,7 @@
 //! Certificates of clients: who is asked, what is found out, what is answered, and what the variables say.
 
 use std::path::Path;
+use std::time::{Duration, SystemTime};
 
 use kp_tests::tls::{Authority, Connector, Kind, Pair, numbered, valid};
 use kp_tests::{Client, Kp, Origin, Response, Setup, tool};
@@ -273,10 +274,12 @@ fn variables_say_what_openssl_says() {
         location = /raw { return 200 $ssl_client_raw_cert; }";
     let kp = site.setup(server, &says).start();
     let clients = [
-        site.clients.issue(&["plain"]),
+        site.clients.issue_as(Kind::Ecdsa, &["plain"], |params| {
+            params.not_after = days_and_a_half(365);
+        }),
         site.clients.issue_as(Kind::Rsa, &["x"], |params| {
             numbered(params, 0x00ab_cdef_0123_4567);
-            valid(params, -3, 41);
+            params.not_after = days_and_a_half(41);
             let name = &mut params.distinguished_name;
             name.push(DnType::CountryName, "DE");
             name.push(DnType::OrganizationName, "Kp, \"Ltd\" + S\u{f6}hne; <x>=\\");
@@ -317,6 +320,13 @@ fn variables_say_what_openssl_says() {
         assert_eq!(raw.trim_end(), pem);
     }
 }
+
+/// So many days and a half from now, so that no day ends during a test.
+fn days_and_a_half<T: From<SystemTime>>(days: u32) -> T {
+    (SystemTime::now() + DAY * days + DAY / 2).into()
+}
+
+const DAY: Duration = Duration::from_secs(86_400);
 
 /// One line of `openssl x509`, without its name.
 fn openssl_says(directory: &Path, arguments: &[&str]) -> String {
