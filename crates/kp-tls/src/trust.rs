@@ -95,13 +95,21 @@ impl Trust {
         } else if parsed.is_version_1() {
             self.judge_version_1(&parsed)
         } else {
-            self.judge_chain(first, others, purpose, now_unix_secs)
+            let others = match purpose {
+                Use::Client => self.near(&parsed, others),
+                Use::Server => others.iter().collect(),
+            };
+            self.judge_chain(first, &others, purpose, now_unix_secs)
         };
         match found {
             Err(Reason::NameConstraint) => found,
             Ok(()) => in_time(&parsed, now_unix_secs),
             Err(reason) => {
-                let linked = linked(parsed, others);
+                let mut linked: Vec<_> = linked(&parsed, others)
+                    .into_iter()
+                    .map(|(one, _)| one)
+                    .collect();
+                linked.insert(0, parsed);
                 let late = linked
                     .iter()
                     .find_map(|one| in_time(one, now_unix_secs).err());
@@ -113,16 +121,34 @@ impl Trust {
         }
     }
 
+    /// What of a client's chain webpki gets to see: it tries every way through it, a hundred signatures at most, and a
+    /// client's work must not become so much of ours. Whoever shows no more than may stand between is not restricted.
+    fn near<'a, 'd>(
+        &self,
+        first: &Certificate,
+        others: &'a [CertificateDer<'d>],
+    ) -> Vec<&'a CertificateDer<'d>> {
+        let room = self.depth.saturating_add(2).max(4);
+        let issued = |(one, der): (Certificate, _)| (!one.is_self_issued()).then_some(der);
+        let all = shown(others).filter_map(issued).collect::<Vec<_>>();
+        if all.len() <= room {
+            return all;
+        }
+        let linked = linked(first, others).into_iter().filter_map(issued);
+        linked.take(room).collect()
+    }
+
     fn judge_chain(
         &self,
         first: &CertificateDer<'_>,
-        others: &[CertificateDer<'_>],
+        others: &[&CertificateDer<'_>],
         purpose: Use,
         now_unix_secs: u64,
     ) -> Result<(), Reason> {
         let entity = EndEntityCert::try_from(first).map_err(|error| of_webpki(&error))?;
         let between: Vec<CertificateDer<'_>> = others
             .iter()
+            .copied()
             .chain(&self.helpers)
             .map(|der| CertificateDer::from(der.as_ref()))
             .collect();
@@ -176,24 +202,34 @@ impl Trust {
     }
 }
 
-/// More certificates than any honest chain has are not looked at to find a reason.
+/// More certificates than any honest chain has are not looked at.
 const SHOWN_MAX: usize = 20;
 
-/// The first certificate and, as far as they were shown, its issuers in order.
-fn linked(first: Certificate, others: &[CertificateDer<'_>]) -> Vec<Certificate> {
-    let mut left: Vec<Certificate> = others
-        .iter()
-        .take(SHOWN_MAX)
-        .filter_map(|der| Certificate::parse(der))
-        .collect();
-    let mut linked = vec![first];
-    while let Some(last) = linked.last()
-        && !last.is_self_issued()
-        && let Some(index) = left.iter().position(|one| last.is_issued_by(one))
-    {
-        linked.push(left.swap_remove(index));
+fn shown<'a, 'd>(
+    others: &'a [CertificateDer<'d>],
+) -> impl Iterator<Item = (Certificate, &'a CertificateDer<'d>)> {
+    let others = others.iter().take(SHOWN_MAX);
+    others.filter_map(|der| Some((Certificate::parse(der)?, der)))
+}
+
+/// The issuers of the first certificate in order, as far as they were shown; of several with the right name the first one
+/// counts.
+fn linked<'a, 'd>(
+    first: &Certificate,
+    others: &'a [CertificateDer<'d>],
+) -> Vec<(Certificate, &'a CertificateDer<'d>)> {
+    let mut left: Vec<_> = shown(others).collect();
+    let mut linked: Vec<(Certificate, _)> = Vec::new();
+    loop {
+        let last = linked.last().map_or(first, |(one, _)| one);
+        if last.is_self_issued() {
+            return linked;
+        }
+        let Some(next) = left.iter().position(|(one, _)| last.is_issued_by(one)) else {
+            return linked;
+        };
+        linked.push(left.remove(next));
     }
-    linked
 }
 
 /// Which of OpenSSL's reasons fits a chain that does not lead to anyone trusted.

@@ -163,6 +163,28 @@ fn depth_counts_what_stands_between() {
     }
 }
 
+/// Certificates under one name are as many ways to try: a few are tried, as a renewed authority wants, and a heap is not.
+#[test]
+fn a_heap_of_certificates_is_not_gone_through() {
+    let World { root, files } = world();
+    let tls = load(&verifying("ssl_verify_depth 1;"), &files);
+    let between = root.below("between");
+    let namesakes = |count| {
+        let mut own = between.issue("client");
+        for _ in 0..count {
+            own.certificate += &root.below("between").made.certificate;
+        }
+        own.certificate += &between.made.certificate;
+        verdict(&tls, Some(&own))
+    };
+    assert_eq!(namesakes(2), Verdict::Success);
+    assert_eq!(
+        namesakes(12),
+        Verdict::Failed(Reason::SignatureFailure),
+        "the first of them counts"
+    );
+}
+
 #[test]
 fn a_trusted_file_may_help_with_what_the_client_leaves_out_but_trust_ends_in_a_root() {
     let World { root, files } = world();
