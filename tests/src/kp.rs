@@ -1,6 +1,7 @@
 //! kp as a child process: a configuration in a directory of its own, a master, its workers and its logs.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::time::Duration;
@@ -354,6 +355,17 @@ impl Files {
     }
 }
 
+/// Starts a program. While another test of this process forks, its child holds the descriptor that a copy was just written
+/// by, and a program that is open for writing cannot be started.
+fn spawn(command: &mut Command) -> Child {
+    wait::until_some(SOON, "a program that nobody writes", || {
+        match command.spawn() {
+            Err(error) if error.kind() == ErrorKind::ExecutableFileBusy => None,
+            started => Some(started.expect("starting kp")),
+        }
+    })
+}
+
 /// Workers of a master that runs as root give up its rights; they must still reach the test's files.
 fn open_to_workers(path: &Path) {
     use std::os::unix::fs::PermissionsExt;
@@ -444,7 +456,7 @@ impl Kp {
         if let Some(stdin) = setup.stdin {
             command.stdin(stdin);
         }
-        let child = command.spawn().expect("starting kp");
+        let child = spawn(&mut command);
         // With the command its copies of the streams go, so that a reader sees their end when kp has ended.
         drop(command);
         let mut kp = Self {
