@@ -18,6 +18,9 @@ use std::io::IoSlice;
 /// The most that is kept of a message that is not complete: the library takes no message above 64 KiB, and its records
 /// have headers. Nobody honest sends it in slices so thin that this is too little.
 const KEPT_MAX: usize = 96 * 1024;
+/// Ciphertext of an open session that may come without a byte of plaintext: tickets, changes of keys. Who reads until
+/// plaintext comes must not be kept reading by them.
+const BARREN_MAX: usize = 128 * 1024;
 /// How many records one call processes at most.
 const RECORDS_PER_CALL: u32 = 64;
 /// What a record of any version and suite is longer than its plaintext, at most.
@@ -34,6 +37,8 @@ pub struct Session {
     connection: Connection,
     /// Ciphertext that was received and not processed yet.
     kept: Vec<u8>,
+    /// Bytes that were received since the last plaintext.
+    barren: usize,
     /// What is kept begins with whole records of data.
     pending: bool,
     stage: Stage,
@@ -113,6 +118,7 @@ impl Session {
         Self {
             connection,
             kept: Vec::new(),
+            barren: 0,
             pending: false,
             stage: Stage::Handshake,
             ended: false,
@@ -158,7 +164,9 @@ impl Session {
             records: 0,
             over: false,
         };
+        let before = (plaintext.len(), ciphertext.len(), self.stage);
         let result = self.feed(ciphertext, plaintext, out, &mut turn);
+        let result = result.and_then(|()| self.count_barren(before, plaintext.len()));
         ciphertext.clear();
         if let Err(error) = result {
             self.stage = Stage::Failed;
@@ -171,6 +179,23 @@ impl Session {
             pending: self.pending,
             end: self.ended,
         })
+    }
+
+    /// `before` the call: how much plaintext there was and how much ciphertext came, and the stage.
+    fn count_barren(
+        &mut self,
+        before: (usize, usize, Stage),
+        plaintext: usize,
+    ) -> Result<(), TlsError> {
+        if plaintext > before.0 || before.2 == Stage::Handshake {
+            self.barren = 0;
+            return Ok(());
+        }
+        self.barren = self.barren.saturating_add(before.1);
+        if self.barren > BARREN_MAX {
+            return Err(TlsError::TooLong);
+        }
+        Ok(())
     }
 
     /// Encrypts all of `stretches`, in order, and appends the records to `out`. Never call it twice with the same bytes:

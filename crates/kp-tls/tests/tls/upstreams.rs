@@ -250,6 +250,20 @@ fn versions_suites_and_protocols_are_those_of_the_configuration() {
 }
 
 #[test]
+fn a_server_may_send_tickets_but_not_without_end() {
+    let shown = Authority::new("root").issue("a.test");
+    let tls = load(&location(""), &Files::default());
+    let ended = |tickets| {
+        let mut config = server_config(&[&rustls::version::TLS13], &shown, &[]);
+        config.send_tls13_tickets = tickets;
+        let mut session = connect(&tls, "a.test");
+        dial(&mut session, &mut server(config), 16 * 1024).map(|_| session.stage())
+    };
+    assert_eq!(ended(20), Ok(Stage::Open));
+    assert_eq!(ended(4000), Err(TlsError::TooLong));
+}
+
+#[test]
 fn a_server_that_speaks_http_is_an_error() {
     let tls = load(&location(""), &Files::default());
     let mut session = connect(&tls, "a.test");
