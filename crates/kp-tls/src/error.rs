@@ -19,8 +19,6 @@ pub enum TlsError {
     Rejected,
     /// A message of the handshake is longer than any honest one.
     TooLong,
-    /// The connection ended without close_notify: what was received may be cut short (RFC 8446 §6.1).
-    Truncated,
     /// Nothing can be sent any more: close_notify was sent, or the handshake is not over.
     NotOpen,
 }
@@ -47,7 +45,6 @@ impl fmt::Display for TlsError {
             Self::Protocol(error) => write!(out, "{error}"),
             Self::Rejected => write!(out, "the handshake was rejected for this name"),
             Self::TooLong => write!(out, "a handshake message is too long"),
-            Self::Truncated => write!(out, "the connection ended without close_notify"),
             Self::NotOpen => write!(out, "the connection is not open for sending"),
         }
     }

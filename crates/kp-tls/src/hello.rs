@@ -4,6 +4,7 @@
 
 use crate::error::TlsError;
 use rustls::server::{Accepted, Acceptor, ClientHello as Offer};
+use rustls::{Error, PeerIncompatible};
 
 /// What a client offers.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -68,6 +69,11 @@ impl HelloReader {
                     self.acceptor = None;
                     return Ok(Hello::Complete(Box::new(ClientHello::of(&accepted))));
                 }
+                Err((Error::PeerIncompatible(NO_SIGNATURES), _)) => {
+                    self.acceptor = None;
+                    out.extend_from_slice(&PROTOCOL_VERSION);
+                    return Err(TlsError::Incompatible(PeerIncompatible::Tls12NotOffered));
+                }
                 Err((error, mut alert)) => {
                     self.acceptor = None;
                     // Writing to memory does not fail.
@@ -82,6 +88,11 @@ impl HelloReader {
         }
     }
 }
+
+/// What the library misses in a hello of TLS 1.1 or older; its alert would be another than that of RFC 8446 appendix D.
+const NO_SIGNATURES: PeerIncompatible = PeerIncompatible::SignatureAlgorithmsExtensionRequired;
+/// protocol_version, fatal, in a record of its own (RFC 8446 §6.2).
+const PROTOCOL_VERSION: [u8; 7] = [0x15, 3, 3, 0, 2, 2, 70];
 
 /// The content type of a record with a handshake message (RFC 8446 §5.1).
 const HANDSHAKE: u8 = 0x16;
@@ -107,5 +118,23 @@ impl ClientHello {
                 .map(|&one| one.into())
                 .collect(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn old_versions_are_told_that_it_is_their_version() {
+        let mut hello = vec![0x16, 3, 1, 0, 47, 1, 0, 0, 43, 3, 2];
+        hello.extend([7; 32]);
+        // No session, one suite (TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA), no compression, no extensions.
+        hello.extend([0, 0, 2, 0xc0, 0x13, 1, 0, 0, 0]);
+        let mut out = Vec::new();
+        let read = HelloReader::default().read(&hello, &mut out);
+        let reason = PeerIncompatible::Tls12NotOffered;
+        assert_eq!(read, Err(TlsError::Incompatible(reason)));
+        assert_eq!(out, PROTOCOL_VERSION);
     }
 }

@@ -249,25 +249,12 @@ impl Session {
         self.closed = true;
     }
 
-    /// The socket's stream ended.
-    ///
-    /// # Errors
-    ///
-    /// Without a close_notify before it: [`TlsError::Truncated`].
-    pub fn socket_ended(&self) -> Result<(), TlsError> {
-        if self.ended {
-            Ok(())
-        } else {
-            Err(TlsError::Truncated)
-        }
-    }
-
     /// How far it has come.
     pub fn stage(&self) -> Stage {
         self.stage
     }
 
-    /// Whether the peer sent close_notify.
+    /// Whether the peer sent close_notify. A stream that ends without is cut short (RFC 8446 §6.1).
     pub fn has_ended(&self) -> bool {
         self.ended
     }
