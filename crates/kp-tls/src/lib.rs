@@ -22,6 +22,7 @@ mod possession;
 mod reason;
 mod server;
 mod session;
+mod session_id;
 mod suites;
 mod tickets;
 mod trust;

@@ -6,13 +6,14 @@
 
 use crate::error::TlsError;
 use crate::facts::Facts;
+use crate::session_id::{self, SessionId};
 use rustls::client::{ClientConnectionData, UnbufferedClientConnection};
 use rustls::server::{ServerConnectionData, UnbufferedServerConnection};
 use rustls::unbuffered::{
     ConnectionState, EncodeError, EncodeTlsData, EncryptError, InsufficientSizeError,
     UnbufferedStatus, WriteTraffic,
 };
-use rustls::{CommonState, Error};
+use rustls::{CommonState, Error, HandshakeKind};
 use std::io::IoSlice;
 
 /// The most that is kept of a message that is not complete: the library takes no message above 64 KiB, and its records
@@ -42,6 +43,8 @@ pub struct Session {
     /// What is kept begins with whole records of data.
     pending: bool,
     stage: Stage,
+    /// A server's.
+    id: Option<SessionId>,
     /// The peer said that it sends nothing more.
     ended: bool,
     /// close_notify was sent.
@@ -121,6 +124,7 @@ impl Session {
             barren: 0,
             pending: false,
             stage: Stage::Handshake,
+            id: None,
             ended: false,
             closed: false,
             record: record.clamp(1, RECORD_MAX),
@@ -269,6 +273,14 @@ impl Session {
         Facts::of(self.common())
     }
 
+    /// What a server calls the session: the same each time it is resumed; empty where it cannot be.
+    pub fn session_id(&self) -> &[u8] {
+        match &self.id {
+            Some(SessionId::Offered(id) | SessionId::Known(id)) => id,
+            None => &[],
+        }
+    }
+
     /// Processes first what was kept, record by record, then the rest where it lies.
     fn feed(
         &mut self,
@@ -330,9 +342,12 @@ impl Session {
             turn.steps += 1;
             let rest = ciphertext.get_mut(at..).unwrap_or_default();
             let (discard, step) = match &mut self.connection {
-                Connection::Server(connection) => step(&mut **connection, rest, plaintext, out),
+                Connection::Server(connection) => session_id::during(&mut self.id, || {
+                    step(&mut **connection, rest, plaintext, out)
+                }),
                 Connection::Client(connection) => step(&mut **connection, rest, plaintext, out),
             }?;
+            self.forget_other_session();
             at += discard;
             match step {
                 Step::Again => {}
@@ -355,6 +370,16 @@ impl Session {
                     return Ok(at);
                 }
             }
+        }
+    }
+
+    /// A session that was offered and is not resumed is not this one.
+    fn forget_other_session(&mut self) {
+        let kind = self.common().handshake_kind();
+        if matches!(self.id, Some(SessionId::Offered(_)))
+            && kind.is_some_and(|kind| kind != HandshakeKind::Resumed)
+        {
+            self.id = None;
         }
     }
 

@@ -5,6 +5,7 @@
 //! has a key of its own, derived from the key ring's or file's, since a key from a file may seal without end.
 
 use crate::clock::Clock;
+use crate::session_id::{self, Id};
 use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use aws_lc_rs::{digest, hmac, rand};
 use kp_shm::{TicketKey, TicketReader};
@@ -37,6 +38,7 @@ const NAME: usize = 16;
 const SALT: usize = 32;
 const TAG: usize = 16;
 const TIME: usize = 8;
+const ID: usize = size_of::<Id>();
 
 impl ProducesTickets for Tickets {
     fn enabled(&self) -> bool {
@@ -54,11 +56,12 @@ impl ProducesTickets for Tickets {
         };
         let mut salt = [0; SALT];
         rand::fill(&mut salt).ok()?;
-        let mut ticket = Vec::with_capacity(NAME + SALT + TIME + plain.len() + TAG);
+        let mut ticket = Vec::with_capacity(NAME + SALT + TIME + ID + plain.len() + TAG);
         ticket.extend_from_slice(&key.name);
         ticket.extend_from_slice(&salt);
         let start = ticket.len();
         ticket.extend_from_slice(&self.clock.unix_seconds().to_be_bytes());
+        ticket.extend_from_slice(&session_id::seal()?);
         ticket.extend_from_slice(plain);
         let (_, sealed) = ticket.split_at_mut(start);
         let tag = derived(&key, &salt)?
@@ -77,12 +80,17 @@ impl ProducesTickets for Tickets {
             .open_in_place(nonce(), self.associated(&key), &mut sealed)
             .ok()?;
         let (time, plain) = plain.split_first_chunk::<TIME>()?;
+        let (id, plain) = plain.split_first_chunk::<ID>()?;
         // A session that is resumed gets a new ticket: the time is that of the last resumption, as with OpenSSL.
         let age = self
             .clock
             .unix_seconds()
             .saturating_sub(u64::from_be_bytes(*time));
-        (age <= self.lifetime_secs.into()).then(|| plain.to_vec())
+        if age > self.lifetime_secs.into() {
+            return None;
+        }
+        session_id::offer(*id);
+        Some(plain.to_vec())
     }
 }
 

@@ -167,6 +167,7 @@ impl Secure {
             curve: agreed.curve.unwrap_or_default(),
             alpn: agreed.alpn.map(|name| String::from_utf8_lossy(name).into()),
             reused: agreed.reused,
+            session_id: session.session_id().into(),
             client: verdict(known.server, session),
             ..TlsFacts::clone(known)
         };

@@ -64,6 +64,44 @@ fn a_session_resumes_at_another_instance_and_after_one_rotation() {
 }
 
 #[test]
+fn a_session_has_the_same_id_each_time_it_is_resumed() {
+    let ring = TicketRing::create(NOW).unwrap();
+    let tls = load_ring(
+        &(server("") + &server("server_name b.test;")),
+        &pair(),
+        &ring,
+    );
+    let id = |host, config: &Arc<ClientConfig>| {
+        let mut theirs = client(config, "a.test");
+        let mut ours = handshake(&tls, ServerId(host), &mut theirs);
+        ours.send(b"x");
+        give(&mut theirs, &mut ours.out);
+        ours.open().session_id().to_vec()
+    };
+    for version in both() {
+        let config = forgetful(version);
+        let made = id(0, &config);
+        assert_eq!(made.len(), 32);
+        assert_eq!(id(0, &config), made);
+        assert_eq!(
+            id(0, &config),
+            made,
+            "with the ticket it got when it was resumed"
+        );
+        assert_ne!(id(0, &forgetful(version)), made);
+        assert_ne!(id(1, &config), made, "another host does not know it");
+    }
+    let off = load(&server("ssl_session_tickets off;"), &pair());
+    let mut theirs = client(&forgetful(both()[0]), "a.test");
+    assert!(
+        handshake(&off, first(), &mut theirs)
+            .open()
+            .session_id()
+            .is_empty()
+    );
+}
+
+#[test]
 fn without_keys_or_with_tickets_off_nothing_resumes() {
     let ring = TicketRing::create(NOW).unwrap();
     let files = pair();
