@@ -273,7 +273,8 @@ impl Session {
         Facts::of(self.common())
     }
 
-    /// What a server calls the session: the same each time it is resumed; empty where it cannot be.
+    /// What a server calls the session: 32 bytes, the same each time it is resumed. Empty before [`Stage::Open`] and for a
+    /// client.
     pub fn session_id(&self) -> &[u8] {
         match &self.id {
             Some(SessionId::Offered(id) | SessionId::Known(id)) => id,
@@ -352,7 +353,7 @@ impl Session {
             match step {
                 Step::Again => {}
                 Step::Record => {
-                    self.stage = Stage::Open;
+                    self.open();
                     turn.records += 1;
                     // Only here: between two records of data the library has no place in a message that it would want
                     // to find again.
@@ -365,12 +366,23 @@ impl Session {
                 Step::End => self.ended = true,
                 Step::Quiet { open } => {
                     if open {
-                        self.stage = Stage::Open;
+                        self.open();
                     }
                     return Ok(at);
                 }
             }
         }
+    }
+
+    /// The handshake is over. A session that went into no ticket has an id all the same, as in nginx.
+    fn open(&mut self) {
+        if self.stage == Stage::Handshake
+            && self.id.is_none()
+            && matches!(self.connection, Connection::Server(_))
+        {
+            self.id = session_id::fresh().map(SessionId::Known);
+        }
+        self.stage = Stage::Open;
     }
 
     /// A session that was offered and is not resumed is not this one.

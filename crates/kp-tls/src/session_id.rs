@@ -1,7 +1,11 @@
-//! Which session a handshake makes or resumes (`$ssl_session_id`): 32 random bytes that stand in its tickets.
+//! Which session a handshake makes or resumes (`$ssl_session_id`): 32 random bytes that stand, encrypted, in its tickets.
+//!
+//! It is not the id that clients of TLS 1.2 send (RFC 5246 §7.4.1.2): with tickets each client makes one up (RFC 5077
+//! §3.4), and TLS 1.3 has none.
 //!
 //! The library opens and seals tickets in the middle of a step and does not say for which connection. A step begins and ends
-//! on one thread, so what it is about lies in a place of that thread meanwhile.
+//! on one thread and makes no other step, so what it is about lies in a place of that thread meanwhile. The place is filled
+//! from the connection before each step and emptied after it: what one connection leaves, no other finds.
 
 use aws_lc_rs::rand;
 use std::cell::Cell;
@@ -39,12 +43,15 @@ pub(crate) fn offer(id: Id) {
 pub(crate) fn seal() -> Option<Id> {
     let id = match CURRENT.get() {
         Some(SessionId::Offered(id) | SessionId::Known(id)) => id,
-        None => {
-            let mut id = Id::default();
-            rand::fill(&mut id).ok()?;
-            id
-        }
+        None => fresh()?,
     };
     CURRENT.set(Some(SessionId::Known(id)));
+    Some(id)
+}
+
+/// The id of a new session. `None`: no random numbers.
+pub(crate) fn fresh() -> Option<Id> {
+    let mut id = Id::default();
+    rand::fill(&mut id).ok()?;
     Some(id)
 }

@@ -55,6 +55,56 @@ fn without_tickets_nothing_is_resumed() {
     }
 }
 
+/// Who makes `count` connections is told this: `r` or `.`, then the id of the session; the same for each of two requests.
+fn session_ids(kp: &Kp, connector: &Connector, count: usize) -> Vec<String> {
+    let said = |_| {
+        let mut client = Client::secure(&kp.address(), connector);
+        let said = client.ask(get("a.test")).text();
+        assert_eq!(client.ask(get("a.test")).text(), said, "the next request");
+        let id = &said[1..];
+        assert_eq!(id.len(), 64, "{said}");
+        let digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+        assert!(id.bytes().all(digit), "{said}");
+        said
+    };
+    (0..count).map(said).collect()
+}
+
+/// `$ssl_session_id` is the session's, wherever and however often it is resumed; no other session has it.
+#[test]
+fn a_session_has_one_id() {
+    for version in [&TLS12, &TLS13] {
+        let (setup, authority) = one("$ssl_session_reused$ssl_session_id");
+        let kp = setup.main("worker_processes 2;").start();
+        kp.wait_workers(2);
+        let connector = Connector::version(&authority, "a.test", version);
+        let said = session_ids(&kp, &connector, 8);
+        let (reused, id) = said[0].split_at(1);
+        assert_eq!(reused, ".");
+        let again = format!("r{id}");
+        assert!(said[1..].iter().all(|one| *one == again), "{said:?}");
+        kp.reload();
+        kp.wait_workers(2);
+        assert_eq!(session_ids(&kp, &connector, 1), [again]);
+        let other = session_ids(&kp, &connector.fresh(), 2);
+        assert_ne!(other[0], said[0]);
+        assert_eq!(other[1][1..], other[0][1..]);
+    }
+}
+
+/// A session that cannot be resumed has an id, too.
+#[test]
+fn without_tickets_every_connection_has_another_id() {
+    for version in [&TLS12, &TLS13] {
+        let (setup, authority) = one("$ssl_session_reused$ssl_session_id");
+        let kp = setup.server("ssl_session_tickets off;").start();
+        let connector = Connector::version(&authority, "a.test", version);
+        let said = session_ids(&kp, &connector, 2);
+        assert!(said.iter().all(|one| one.starts_with('.')), "{said:?}");
+        assert_ne!(said[0], said[1]);
+    }
+}
+
 /// Shows: ssl_session_ticket_rotation
 #[test]
 fn a_ticket_lives_as_long_as_its_key() {

@@ -13,8 +13,8 @@ use rustls::crypto::aws_lc_rs::default_provider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::{
-    ClientConfig, ClientConnection, DigitallySignedStruct, Error, ServerConfig, ServerConnection,
-    SignatureScheme, SupportedProtocolVersion,
+    CipherSuite, ClientConfig, ClientConnection, DigitallySignedStruct, Error, ServerConfig,
+    ServerConnection, SignatureScheme, SupportedProtocolVersion,
 };
 use std::collections::HashMap;
 use std::io::{IoSlice, Read, Write};
@@ -264,6 +264,29 @@ pub(crate) fn client_config(
             .with_client_auth_cert(made.chain(), made.private_key())
             .unwrap(),
     }
+}
+
+/// Two clients of one memory, each with one suite. The library offers a session only where what decides about certificates
+/// is the same, too.
+pub(crate) fn clients_with_suites(
+    version: &'static SupportedProtocolVersion,
+    suites: [CipherSuite; 2],
+) -> [Arc<ClientConfig>; 2] {
+    let verifier = gullible();
+    let first = client_config(&[version], None);
+    suites.map(|suite| {
+        let mut provider = default_provider();
+        provider.cipher_suites.retain(|one| one.suite() == suite);
+        let mut config = ClientConfig::builder_with_provider(Arc::new(provider))
+            .with_protocol_versions(&[version])
+            .unwrap()
+            .dangerous()
+            .with_custom_certificate_verifier(verifier.clone())
+            .with_no_client_auth();
+        config.client_auth_cert_resolver = first.client_auth_cert_resolver.clone();
+        config.resumption = first.resumption.clone();
+        Arc::new(config)
+    })
 }
 
 pub(crate) fn client(config: &Arc<ClientConfig>, name: &str) -> ClientConnection {

@@ -4,7 +4,7 @@ use crate::common::*;
 use kp_config::model::ServerId;
 use kp_shm::TicketRing;
 use kp_tls::Tls;
-use rustls::{ClientConfig, SupportedProtocolVersion};
+use rustls::{CipherSuite, ClientConfig, SupportedProtocolVersion};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -63,6 +63,18 @@ fn a_session_resumes_at_another_instance_and_after_one_rotation() {
     }
 }
 
+/// What the server calls the session of one more connection, and whether it was resumed.
+fn session_id(tls: &Tls, host: u32, config: &Arc<ClientConfig>) -> (Vec<u8>, bool) {
+    let mut theirs = client(config, "a.test");
+    let mut ours = handshake(tls, ServerId(host), &mut theirs);
+    ours.send(b"x");
+    give(&mut theirs, &mut ours.out);
+    let session = ours.open();
+    let id = session.session_id().to_vec();
+    assert_eq!(id.len(), 32);
+    (id, session.facts().reused)
+}
+
 #[test]
 fn a_session_has_the_same_id_each_time_it_is_resumed() {
     let ring = TicketRing::create(NOW).unwrap();
@@ -71,34 +83,61 @@ fn a_session_has_the_same_id_each_time_it_is_resumed() {
         &pair(),
         &ring,
     );
-    let id = |host, config: &Arc<ClientConfig>| {
-        let mut theirs = client(config, "a.test");
-        let mut ours = handshake(&tls, ServerId(host), &mut theirs);
-        ours.send(b"x");
-        give(&mut theirs, &mut ours.out);
-        ours.open().session_id().to_vec()
-    };
     for version in both() {
         let config = forgetful(version);
-        let made = id(0, &config);
-        assert_eq!(made.len(), 32);
-        assert_eq!(id(0, &config), made);
-        assert_eq!(
-            id(0, &config),
-            made,
-            "with the ticket it got when it was resumed"
-        );
-        assert_ne!(id(0, &forgetful(version)), made);
-        assert_ne!(id(1, &config), made, "another host does not know it");
+        let (made, _) = session_id(&tls, 0, &config);
+        // The second time with the ticket it got when it was resumed.
+        for _ in 0..2 {
+            assert_eq!(session_id(&tls, 0, &config), (made.clone(), true));
+        }
+        assert_ne!(session_id(&tls, 0, &forgetful(version)).0, made);
+        let (other, reused) = session_id(&tls, 1, &config);
+        assert!(!reused);
+        assert_ne!(other, made, "another host does not know it");
     }
-    let off = load(&server("ssl_session_tickets off;"), &pair());
-    let mut theirs = client(&forgetful(both()[0]), "a.test");
-    assert!(
-        handshake(&off, first(), &mut theirs)
-            .open()
-            .session_id()
-            .is_empty()
-    );
+}
+
+/// A ticket that opens, of a session with another suite: the handshake is a full one.
+#[test]
+fn a_session_that_is_offered_and_not_resumed_keeps_its_id_for_itself() {
+    let ring = TicketRing::create(NOW).unwrap();
+    let tls = load_ring(&server(""), &pair(), &ring);
+    let cases = [
+        (
+            &rustls::version::TLS13,
+            [
+                CipherSuite::TLS13_AES_128_GCM_SHA256,
+                CipherSuite::TLS13_CHACHA20_POLY1305_SHA256,
+            ],
+        ),
+        (
+            &rustls::version::TLS12,
+            [
+                CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256,
+                CipherSuite::TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256,
+            ],
+        ),
+    ];
+    for (version, suites) in cases {
+        let [one, other] = clients_with_suites(version, suites);
+        let (made, _) = session_id(&tls, 0, &one);
+        let (second, reused) = session_id(&tls, 0, &other);
+        assert!(!reused);
+        assert_ne!(second, made);
+        assert_eq!(session_id(&tls, 0, &other), (second, true));
+    }
+}
+
+#[test]
+fn without_tickets_each_connection_has_an_id_of_its_own() {
+    let ring = TicketRing::create(NOW).unwrap();
+    let off = load_ring(&server("ssl_session_tickets off;"), &pair(), &ring);
+    for version in both() {
+        let config = forgetful(version);
+        let ids = [(); 2].map(|()| session_id(&off, 0, &config));
+        assert!(!ids[1].1);
+        assert_ne!(ids[0].0, ids[1].0);
+    }
 }
 
 #[test]
