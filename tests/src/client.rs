@@ -275,6 +275,15 @@ impl Client {
         self.input.drain(..count).collect()
     }
 
+    /// Whether bytes of the other side, or its end, are there now. Reads nothing.
+    pub fn has_heard(&self) -> bool {
+        let socket = self.stream.socket();
+        socket.set_nonblocking(true).expect("setting a mode");
+        let peeked = socket.peek(&mut [0]);
+        socket.set_nonblocking(false).expect("setting a mode");
+        !self.input.is_empty() || peeked.is_ok()
+    }
+
     /// Reads what one read gives: the bytes of the next arrival. Empty at the end or after `limit`.
     pub fn read_some(&mut self, limit: Duration) -> Vec<u8> {
         if self.input.is_empty() {

@@ -335,6 +335,15 @@ impl Connector {
         self.changed(|_| {})
     }
 
+    /// The first flight of a handshake that nobody goes on with.
+    pub fn hello(&self) -> Vec<u8> {
+        let mut hello = Vec::new();
+        self.connection()
+            .write_tls(&mut hello)
+            .expect("a ClientHello");
+        hello
+    }
+
     pub(crate) fn connection(&self) -> ClientConnection {
         let name = ServerName::try_from(self.name.clone()).expect("a server name");
         ClientConnection::new(Arc::clone(&self.config), name).expect("a client connection")

@@ -12,7 +12,9 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use kp_tests::{Client, Conversation, End, Kp, Origin, Setup};
+use kp_tests::tls::{Authority, Connector, Kind};
+use kp_tests::wait::SOON;
+use kp_tests::{Client, Conversation, End, Kp, Origin, Port, Setup};
 
 /// How much later than right something may be.
 const TOLERANCE: Duration = Duration::from_millis(500);
@@ -204,6 +206,48 @@ fn t07_two_thousand_silent_clients_stop_nobody() {
         start.elapsed()
     );
     drop(crowd);
+}
+
+/// A worker takes a few steps of handshakes in a turn of its loop, and the requests that are there in each: who keeps a
+/// connection open has many answers before a crowd that came first has its ServerHellos. RSA makes the crowd's work long.
+#[test]
+fn a_thousand_handshakes_hold_no_request_up() {
+    const CROWD: usize = 1000;
+    const REQUESTS: usize = 20;
+    let _alone = alone();
+    let authority = Authority::default();
+    let pair = authority.issue_as(Kind::Rsa, &["a.test"], |_| {});
+    let secure = Port::take();
+    let kp = Setup::new(
+        "worker_processes 1; worker_rlimit_nofile 8192; events { worker_connections 4096; } http {
+            server { listen %LISTEN%; listen %SECURE% ssl; ssl_certificate a.crt; ssl_certificate_key a.key; return 200; } }",
+    )
+    .with("SECURE", secure.address())
+    .file("a.crt", pair.certificate)
+    .file("a.key", pair.key)
+    .start();
+    let hello = Connector::new(&authority, "a.test").hello();
+    let mut crowd: Vec<Client> = (0..CROWD)
+        .map(|_| Client::connect(&secure.address()))
+        .collect();
+    let mut kept = kp.client();
+    let request = "GET / HTTP/1.1\r\nHost: t\r\n\r\n";
+    assert_eq!(kept.ask(request).status(), 200);
+    for client in &mut crowd {
+        client.send(&hello);
+    }
+    for _ in 0..REQUESTS {
+        assert_eq!(kept.ask(request).status(), 200);
+    }
+    let greeted = crowd.iter().filter(|client| client.has_heard()).count();
+    assert!(
+        greeted < CROWD / 2,
+        "{greeted} handshakes went before {REQUESTS} requests"
+    );
+    for client in &mut crowd {
+        // A ServerHello: a record of a handshake (RFC 8446 §5.1).
+        assert_eq!(client.read_exactly(1, SOON), [22]);
+    }
 }
 
 /// Writes a byte every 100 ms until writing fails, which says that the other side has stopped reading; `None` if it
