@@ -38,7 +38,7 @@ check: ## what the CI runs: format, lints, documents, all tests
 	@scripts/test
 
 bench: ## compare kp with the proxies installed here and write docs/benchmarks.md
-	@scripts/need cargo cc python3 wrk taskset
+	@scripts/need cargo cc python3 wrk taskset openssl
 	$(CARGO) build --locked --release -p kp
 	@scripts/bench
 
