@@ -20,7 +20,7 @@ pub mod syntax;
 pub mod template;
 #[cfg(test)]
 mod testing;
-mod tls;
+pub mod tls;
 mod value;
 mod yaml;
 

@@ -34,7 +34,6 @@ mod step;
 pub mod target;
 mod templates;
 pub mod tls;
-mod tls_names;
 mod tls_policy;
 pub mod vars;
 

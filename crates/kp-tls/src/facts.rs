@@ -1,5 +1,6 @@
 //! What a handshake agreed on, for variables and logs.
 
+use kp_config::tls::names;
 use rustls::pki_types::CertificateDer;
 use rustls::{CommonState, HandshakeKind, ProtocolVersion};
 
@@ -31,9 +32,9 @@ impl<'a> Facts<'a> {
                 _ => "",
             },
             cipher: cipher
-                .and_then(|suite| crate::names::cipher(suite.suite().into()))
+                .and_then(|suite| names::cipher(suite.suite().into()))
                 .unwrap_or_default(),
-            curve: group.and_then(|group| crate::names::group(group.name().into())),
+            curve: group.and_then(|group| names::group(group.name().into())),
             alpn: connection.alpn_protocol(),
             reused: connection.handshake_kind() == Some(HandshakeKind::Resumed),
             chain: connection.peer_certificates().unwrap_or_default(),

@@ -14,7 +14,6 @@ mod facts;
 mod hello;
 mod load;
 mod name;
-pub mod names;
 mod on_demand;
 mod pair;
 mod pem;

@@ -1,8 +1,9 @@
-//! The texts of OpenSSL that stand in configurations: cipher strings, suites of TLS 1.3, groups, protocols. Each becomes
-//! a list of what kp speaks, with the words that name nothing of that.
+//! OpenSSL's words. Texts that stand in configurations (cipher strings, suites of TLS 1.3, groups) each become a list of
+//! what kp speaks, with the words that name nothing of that; [`names`] goes from numbers to words, for variables.
 
 mod ciphers;
 mod groups;
+pub mod names;
 
 pub(crate) use ciphers::{cipher_string, tls13_suites};
 pub(crate) use groups::groups;

@@ -4,9 +4,10 @@ use super::Evaluation;
 use super::builtin::{bytes, hexadecimal, present};
 use crate::Exchange;
 use crate::tls::{ClientCertificate, ClientVerdict, TlsFacts, TlsOffer};
-use crate::tls_names::{CIPHERS, GROUPS, SIGNATURES, write_list};
 use kp_config::template::Builtin;
+use kp_config::tls::names;
 use kp_http::target::{Escape, escape_uri};
+use std::io::Write;
 
 impl Evaluation<'_> {
     /// Appends one of them; `None`: the variable is not one of these.
@@ -46,12 +47,19 @@ impl Evaluation<'_> {
             // Early data is never taken.
             Builtin::SslEarlyData => |_, _| false,
             Builtin::SslCiphers => {
-                |facts, out| offered(facts, CIPHERS, |offer| &offer.ciphers, out)
+                |facts, out| offered(facts, |offer| &offer.ciphers, names::cipher, out)
             }
-            Builtin::SslCurves => |facts, out| offered(facts, GROUPS, |offer| &offer.groups, out),
-            Builtin::SslSigalgs => {
-                |facts, out| offered(facts, SIGNATURES, |offer| &offer.signatures, out)
+            Builtin::SslCurves => {
+                |facts, out| offered(facts, |offer| &offer.groups, names::group, out)
             }
+            Builtin::SslSigalgs => |facts, out| {
+                offered(
+                    facts,
+                    |offer| &offer.signatures,
+                    names::signature_scheme,
+                    out,
+                )
+            },
             Builtin::SslClientVerify => |facts, out| verdict(facts.client, out),
             _ => return None,
         };
@@ -107,17 +115,27 @@ fn optional(text: Option<&str>, out: &mut Vec<u8>) -> bool {
     text.is_some_and(|text| present(text.as_bytes(), out))
 }
 
+/// Names with `:` between them; a number without a name as `0x…`, as nginx.
 fn offered(
     facts: &TlsFacts,
-    table: &[(u16, &'static str)],
     numbers: fn(&TlsOffer) -> &Vec<u16>,
+    name: fn(u16) -> Option<&'static str>,
     out: &mut Vec<u8>,
 ) -> bool {
     let Some(offer) = facts.offer.as_deref() else {
         return false;
     };
     let numbers = numbers(offer);
-    write_list(numbers, table, out);
+    for (index, &number) in numbers.iter().enumerate() {
+        if index > 0 {
+            out.push(b':');
+        }
+        match name(number) {
+            Some(name) => out.extend_from_slice(name.as_bytes()),
+            // Writing to a Vec does not fail.
+            None => drop(write!(out, "0x{number:04x}")),
+        }
+    }
     !numbers.is_empty()
 }
 

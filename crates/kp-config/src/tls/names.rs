@@ -1,37 +1,46 @@
-//! OpenSSL's names for numbers of the IANA registries, as in `$ssl_ciphers`, `$ssl_curves` and `$ssl_sigalgs`.
+//! OpenSSL's names of what a hello offers and a handshake agrees on (`$ssl_ciphers`, `$ssl_cipher`, `$ssl_curves`,
+//! `$ssl_curve`, `$ssl_sigalgs`), by the numbers of the IANA registries. They are more than kp speaks: a client may offer
+//! anything.
 
-/// The name of a cipher suite that a client may offer; `None` for one that OpenSSL 3 would show as a number.
+/// Names by number, sorted by number.
+type Table = [(u16, &'static str)];
+
+/// The name of a cipher suite.
 pub fn cipher(number: u16) -> Option<&'static str> {
-    lookup(&CIPHERS, number)
+    look_up(CIPHERS, number)
 }
 
-/// The name of a group that a client may offer.
+/// The name of a group for the key exchange.
 pub fn group(number: u16) -> Option<&'static str> {
-    lookup(&GROUPS, number)
+    look_up(GROUPS, number)
 }
 
-/// The name of a signature scheme that a client may offer.
+/// The name of a signature scheme (RFC 8446 §4.2.3).
 pub fn signature_scheme(number: u16) -> Option<&'static str> {
-    lookup(&SCHEMES, number)
+    look_up(SIGNATURES, number)
 }
 
-fn lookup(table: &[(u16, &'static str)], number: u16) -> Option<&'static str> {
-    let index = table.binary_search_by_key(&number, |entry| entry.0).ok()?;
-    table.get(index).map(|entry| entry.1)
+fn look_up(table: &Table, number: u16) -> Option<&'static str> {
+    let at = table.binary_search_by_key(&number, |(number, _)| *number);
+    table.get(at.ok()?).map(|(_, name)| *name)
 }
 
-const CIPHERS: [(u16, &str); 49] = [
+const CIPHERS: &Table = &[
     (0x000a, "DES-CBC3-SHA"),
     (0x002f, "AES128-SHA"),
+    (0x0032, "DHE-DSS-AES128-SHA"),
     (0x0033, "DHE-RSA-AES128-SHA"),
     (0x0035, "AES256-SHA"),
+    (0x0038, "DHE-DSS-AES256-SHA"),
     (0x0039, "DHE-RSA-AES256-SHA"),
     (0x003c, "AES128-SHA256"),
     (0x003d, "AES256-SHA256"),
     (0x0041, "CAMELLIA128-SHA"),
+    (0x0045, "DHE-RSA-CAMELLIA128-SHA"),
     (0x0067, "DHE-RSA-AES128-SHA256"),
     (0x006b, "DHE-RSA-AES256-SHA256"),
     (0x0084, "CAMELLIA256-SHA"),
+    (0x0088, "DHE-RSA-CAMELLIA256-SHA"),
     (0x009c, "AES128-GCM-SHA256"),
     (0x009d, "AES256-GCM-SHA384"),
     (0x009e, "DHE-RSA-AES128-GCM-SHA256"),
@@ -42,9 +51,9 @@ const CIPHERS: [(u16, &str); 49] = [
     (0x1303, "TLS_CHACHA20_POLY1305_SHA256"),
     (0x1304, "TLS_AES_128_CCM_SHA256"),
     (0x1305, "TLS_AES_128_CCM_8_SHA256"),
+    (0x5600, "TLS_FALLBACK_SCSV"),
     (0xc009, "ECDHE-ECDSA-AES128-SHA"),
     (0xc00a, "ECDHE-ECDSA-AES256-SHA"),
-    (0xc012, "ECDHE-RSA-DES-CBC3-SHA"),
     (0xc013, "ECDHE-RSA-AES128-SHA"),
     (0xc014, "ECDHE-RSA-AES256-SHA"),
     (0xc023, "ECDHE-ECDSA-AES128-SHA256"),
@@ -55,29 +64,30 @@ const CIPHERS: [(u16, &str); 49] = [
     (0xc02c, "ECDHE-ECDSA-AES256-GCM-SHA384"),
     (0xc02f, "ECDHE-RSA-AES128-GCM-SHA256"),
     (0xc030, "ECDHE-RSA-AES256-GCM-SHA384"),
-    (0xc050, "ARIA128-GCM-SHA256"),
-    (0xc051, "ARIA256-GCM-SHA384"),
-    (0xc05c, "ECDHE-ECDSA-ARIA128-GCM-SHA256"),
-    (0xc05d, "ECDHE-ECDSA-ARIA256-GCM-SHA384"),
-    (0xc060, "ECDHE-ARIA128-GCM-SHA256"),
-    (0xc061, "ECDHE-ARIA256-GCM-SHA384"),
     (0xc09c, "AES128-CCM"),
     (0xc09d, "AES256-CCM"),
+    (0xc09e, "DHE-RSA-AES128-CCM"),
+    (0xc09f, "DHE-RSA-AES256-CCM"),
     (0xc0a0, "AES128-CCM8"),
     (0xc0a1, "AES256-CCM8"),
+    (0xc0a2, "DHE-RSA-AES128-CCM8"),
+    (0xc0a3, "DHE-RSA-AES256-CCM8"),
     (0xc0ac, "ECDHE-ECDSA-AES128-CCM"),
     (0xc0ad, "ECDHE-ECDSA-AES256-CCM"),
+    (0xc0ae, "ECDHE-ECDSA-AES128-CCM8"),
+    (0xc0af, "ECDHE-ECDSA-AES256-CCM8"),
     (0xcca8, "ECDHE-RSA-CHACHA20-POLY1305"),
     (0xcca9, "ECDHE-ECDSA-CHACHA20-POLY1305"),
     (0xccaa, "DHE-RSA-CHACHA20-POLY1305"),
 ];
 
-const GROUPS: [(u16, &str); 19] = [
-    (0x0015, "secp224r1"),
-    (0x0016, "secp256k1"),
+const GROUPS: &Table = &[
     (0x0017, "prime256v1"),
     (0x0018, "secp384r1"),
     (0x0019, "secp521r1"),
+    (0x001a, "brainpoolP256r1"),
+    (0x001b, "brainpoolP384r1"),
+    (0x001c, "brainpoolP512r1"),
     (0x001d, "X25519"),
     (0x001e, "X448"),
     (0x0100, "ffdhe2048"),
@@ -91,14 +101,11 @@ const GROUPS: [(u16, &str); 19] = [
     (0x11eb, "SecP256r1MLKEM768"),
     (0x11ec, "X25519MLKEM768"),
     (0x11ed, "SecP384r1MLKEM1024"),
-    (0x6399, "X25519Kyber768Draft00"),
 ];
 
-const SCHEMES: [(u16, &str); 17] = [
+const SIGNATURES: &Table = &[
     (0x0201, "rsa_pkcs1_sha1"),
     (0x0203, "ecdsa_sha1"),
-    (0x0301, "rsa_pkcs1_sha224"),
-    (0x0303, "ecdsa_sha224"),
     (0x0401, "rsa_pkcs1_sha256"),
     (0x0403, "ecdsa_secp256r1_sha256"),
     (0x0501, "rsa_pkcs1_sha384"),
@@ -112,16 +119,40 @@ const SCHEMES: [(u16, &str); 17] = [
     (0x0808, "ed448"),
     (0x0809, "rsa_pss_pss_sha256"),
     (0x080a, "rsa_pss_pss_sha384"),
+    (0x080b, "rsa_pss_pss_sha512"),
+    (0x0904, "mldsa44"),
+    (0x0905, "mldsa65"),
+    (0x0906, "mldsa87"),
 ];
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::{CipherSuite, NamedGroup};
 
     #[test]
-    fn tables_are_in_order() {
-        for table in [&CIPHERS[..], &GROUPS[..], &SCHEMES[..]] {
+    fn tables_are_sorted() {
+        for table in [CIPHERS, GROUPS, SIGNATURES] {
             assert!(table.windows(2).all(|pair| pair[0].0 < pair[1].0));
+        }
+    }
+
+    /// What kp speaks has the same name where it is offered and where it is configured.
+    #[test]
+    fn own_names_are_in_the_tables() {
+        for suite in CipherSuite::TLS13.into_iter().chain(CipherSuite::TLS12) {
+            assert_eq!(cipher(suite.number()), Some(suite.name()), "{suite:?}");
+        }
+        for own in [
+            NamedGroup::X25519MlKem768,
+            NamedGroup::Secp256r1MlKem768,
+            NamedGroup::MlKem768,
+            NamedGroup::MlKem1024,
+            NamedGroup::X25519,
+            NamedGroup::Secp256r1,
+            NamedGroup::Secp384r1,
+        ] {
+            assert_eq!(group(own.number()), Some(own.name()), "{own:?}");
         }
     }
 
