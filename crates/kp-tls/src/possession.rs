@@ -27,7 +27,7 @@ type Signed = rustls::client::danger::HandshakeSignatureValid;
 #[derive(Debug)]
 pub(crate) struct AskClient {
     names: Vec<DistinguishedName>,
-    algorithms: WebPkiSupportedAlgorithms,
+    possession: Possession,
 }
 
 impl AskClient {
@@ -35,7 +35,7 @@ impl AskClient {
     pub(crate) fn new(names: Vec<DistinguishedName>, provider: &CryptoProvider) -> Self {
         Self {
             names,
-            algorithms: provider.signature_verification_algorithms,
+            possession: Possession::new(provider),
         }
     }
 }
@@ -64,7 +64,7 @@ impl ClientCertVerifier for AskClient {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<Signed, Error> {
-        signed_tls12(message, cert, dss, &self.algorithms)
+        self.possession.tls12(message, cert, dss)
     }
 
     fn verify_tls13_signature(
@@ -73,12 +73,11 @@ impl ClientCertVerifier for AskClient {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<Signed, Error> {
-        let key = public_key(cert)?;
-        verify_tls13_signature_with_raw_key(message, &key, dss, &self.algorithms)
+        self.possession.tls13(message, cert, dss)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.algorithms.supported_schemes()
+        self.possession.algorithms.supported_schemes()
     }
 }
 
@@ -86,14 +85,14 @@ impl ClientCertVerifier for AskClient {
 #[derive(Debug)]
 pub(crate) struct VerifyUpstream {
     trust: Option<Arc<Trust>>,
-    algorithms: WebPkiSupportedAlgorithms,
+    possession: Possession,
 }
 
 impl VerifyUpstream {
     pub(crate) fn new(trust: Option<Arc<Trust>>, provider: &CryptoProvider) -> Self {
         Self {
             trust,
-            algorithms: provider.signature_verification_algorithms,
+            possession: Possession::new(provider),
         }
     }
 }
@@ -129,7 +128,7 @@ impl ServerCertVerifier for VerifyUpstream {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<Signed, Error> {
-        signed_tls12(message, cert, dss, &self.algorithms)
+        self.possession.tls12(message, cert, dss)
     }
 
     fn verify_tls13_signature(
@@ -138,12 +137,59 @@ impl ServerCertVerifier for VerifyUpstream {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<Signed, Error> {
-        let key = public_key(cert)?;
-        verify_tls13_signature_with_raw_key(message, &key, dss, &self.algorithms)
+        self.possession.tls13(message, cert, dss)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.algorithms.supported_schemes()
+        self.possession.algorithms.supported_schemes()
+    }
+}
+
+/// Judges the signatures by which peers show that they have a key.
+#[derive(Debug)]
+struct Possession {
+    algorithms: WebPkiSupportedAlgorithms,
+}
+
+impl Possession {
+    fn new(provider: &CryptoProvider) -> Self {
+        Self {
+            algorithms: provider.signature_verification_algorithms,
+        }
+    }
+
+    /// A scheme of TLS 1.2 does not say which curve the key is on (RFC 8422 §5.4): one of its algorithms has to fit.
+    fn tls12(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<Signed, Error> {
+        let key = public_key(cert)?;
+        let key = webpki::RawPublicKeyEntity::try_from(&key)
+            .map_err(|_| Error::InvalidCertificate(CertificateError::BadEncoding))?;
+        let mut known = self.algorithms.mapping.iter();
+        let of_scheme = known.find(|(scheme, _)| *scheme == dss.scheme);
+        let algorithms = of_scheme.map_or(&[][..], |(_, algorithms)| algorithms);
+        let fits = |algorithm: &&dyn SignatureVerificationAlgorithm| {
+            let verified = key.verify_signature(*algorithm, message, dss.signature());
+            verified.is_ok()
+        };
+        if algorithms.iter().any(fits) {
+            Ok(Signed::assertion())
+        } else {
+            Err(Error::InvalidCertificate(CertificateError::BadSignature))
+        }
+    }
+
+    fn tls13(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<Signed, Error> {
+        let key = public_key(cert)?;
+        verify_tls13_signature_with_raw_key(message, &key, dss, &self.algorithms)
     }
 }
 
@@ -151,32 +197,6 @@ fn public_key(cert: &CertificateDer<'_>) -> Result<SubjectPublicKeyInfoDer<'stat
     let key = Certificate::parse(cert).and_then(|parsed| parsed.public_key());
     key.map(SubjectPublicKeyInfoDer::from)
         .ok_or(Error::InvalidCertificate(CertificateError::BadEncoding))
-}
-
-/// A scheme of TLS 1.2 does not say which curve the key is on (RFC 8422 §5.4): one of its algorithms has to fit.
-fn signed_tls12(
-    message: &[u8],
-    cert: &CertificateDer<'_>,
-    dss: &DigitallySignedStruct,
-    known: &WebPkiSupportedAlgorithms,
-) -> Result<Signed, Error> {
-    let key = public_key(cert)?;
-    let key = webpki::RawPublicKeyEntity::try_from(&key)
-        .map_err(|_| Error::InvalidCertificate(CertificateError::BadEncoding))?;
-    let of_scheme = known
-        .mapping
-        .iter()
-        .find(|(scheme, _)| *scheme == dss.scheme);
-    let algorithms = of_scheme.map_or(&[][..], |(_, algorithms)| algorithms);
-    let fits = |algorithm: &&dyn SignatureVerificationAlgorithm| {
-        let verified = key.verify_signature(*algorithm, message, dss.signature());
-        verified.is_ok()
-    };
-    if algorithms.iter().any(fits) {
-        Ok(Signed::assertion())
-    } else {
-        Err(Error::InvalidCertificate(CertificateError::BadSignature))
-    }
 }
 
 /// Whether a certificate is for a name. Without alternative names its common names count, as with OpenSSL's
