@@ -2,6 +2,8 @@
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rustls::StreamOwned;
@@ -398,6 +400,18 @@ pub fn get(address: &str, path: &str) -> Response {
     Client::connect(address).ask(format!(
         "GET {path} HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n"
     ))
+}
+
+/// Asks for `/` over the unix socket at a path; all that came until the end.
+pub fn get_unix(path: impl AsRef<Path>) -> String {
+    let mut stream = UnixStream::connect(path).expect("a unix socket that is served");
+    stream.set_read_timeout(Some(SOON)).expect("a read timeout");
+    stream
+        .write_all(b"GET / HTTP/1.0\r\n\r\n")
+        .expect("sending");
+    let mut text = String::new();
+    stream.read_to_string(&mut text).expect("an answer");
+    text
 }
 
 fn pieces(writing: Writing, bytes: &[u8]) -> Vec<&[u8]> {

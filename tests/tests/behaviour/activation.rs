@@ -81,13 +81,7 @@ impl Manager {
     }
 
     fn ask_unix(&self) -> String {
-        let mut stream = UnixStream::connect(self.path()).expect("a socket");
-        stream
-            .write_all(b"GET / HTTP/1.0\r\n\r\n")
-            .expect("sending");
-        let mut text = String::new();
-        stream.read_to_string(&mut text).expect("an answer");
-        text
+        client::get_unix(self.path())
     }
 
     /// Waits until every worker of a master has answered at the passed address.

@@ -1,12 +1,10 @@
 //! What a failure becomes: status, next peer, reason in the log; and what survives when a process dies.
 
-use std::io::{Read, Write};
-use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use kp_tests::origin::response;
 use kp_tests::wait::{self, SOON};
-use kp_tests::{Conversation, Kp, Origin, Port, Setup, process};
+use kp_tests::{Conversation, Kp, Origin, Port, Setup, client, process};
 use nix::sys::signal::Signal;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -209,16 +207,6 @@ fn workers_leave_when_their_master_is_killed() {
     assert!(!process::listening(kp.port()));
 }
 
-fn ask_unix(kp: &Kp) -> String {
-    let mut stream = UnixStream::connect(kp.path("kp.sock")).expect("connecting");
-    stream
-        .write_all(b"GET / HTTP/1.0\r\n\r\n")
-        .expect("writing");
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).expect("reading");
-    answer
-}
-
 #[test]
 fn a_unix_socket_is_cleaned_up_and_a_stale_one_replaced() {
     let setup = || {
@@ -228,9 +216,12 @@ fn a_unix_socket_is_cleaned_up_and_a_stale_one_replaced() {
         .allow("master process is gone")
     };
     let mut kp = setup().start();
-    assert!(ask_unix(&kp).ends_with("unix"));
+    assert!(client::get_unix(kp.path("kp.sock")).ends_with("unix"));
     kp.reload();
-    assert!(ask_unix(&kp).ends_with("unix"), "after a reload");
+    assert!(
+        client::get_unix(kp.path("kp.sock")).ends_with("unix"),
+        "after a reload"
+    );
     kp.signal(Signal::SIGQUIT);
     kp.wait_exit(SOON);
     assert!(
@@ -245,12 +236,7 @@ fn a_unix_socket_is_cleaned_up_and_a_stale_one_replaced() {
         Setup::new("http { server { listen %LISTEN%; listen unix:%STALE%; return 200 again; } }")
             .with("STALE", path.to_string_lossy())
             .start();
-    let mut stream = UnixStream::connect(&path).expect("connecting");
-    stream
-        .write_all(b"GET / HTTP/1.0\r\n\r\n")
-        .expect("writing");
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).expect("reading");
+    let answer = client::get_unix(&path);
     assert!(answer.ends_with("again"), "{answer}");
     drop(again);
 }

@@ -61,11 +61,7 @@ fn listeners_of_several_kinds() {
         client::get(&format!("[::1]:{}", second.number()), "/").text(),
         second.number().to_string()
     );
-    let mut stream =
-        std::os::unix::net::UnixStream::connect(kp.path("kp.sock")).expect("connecting");
-    std::io::Write::write_all(&mut stream, b"GET / HTTP/1.0\r\n\r\n").expect("writing");
-    let mut answer = String::new();
-    std::io::Read::read_to_string(&mut stream, &mut answer).expect("reading");
+    let answer = client::get_unix(kp.path("kp.sock"));
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
 }
 

@@ -4,10 +4,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use kp_tests::tls::{Acceptor, Authority, Connector, Kind};
-use kp_tests::{Client, End, Kp, Origin, Setup, origin, wait};
+use kp_tests::wait::{self, SOON};
+use kp_tests::{Client, End, Kp, Origin, Setup, origin};
 use nix::sys::signal::Signal;
-
-const SOON: Duration = Duration::from_secs(10);
 
 /// Two servers with TLS on one port, and a group behind them.
 const TEXT: &str = "%MAIN%
@@ -54,19 +53,24 @@ fn secure(kp: &Kp, authority: &Authority) -> Client {
     Client::secure(&kp.address(), &Connector::new(authority, "a.test"))
 }
 
-/// The harness itself: without it saying the truth, nothing below means anything.
-#[test]
-fn the_client_and_the_origin_of_the_harness_speak_tls() {
-    let authority = Authority::default();
-    let pair = authority.issue_as(Kind::Rsa, &["a.test", "*.b.test"], |_| {});
-    let origin = Origin::secure(&Acceptor::new(&pair), |conversation| {
+/// An origin whose responses end with the connection: the first with close_notify, the others without.
+fn closing_then_cutting(acceptor: &Acceptor) -> Origin {
+    Origin::secure(acceptor, |conversation| {
         conversation.request()?;
         conversation.send("HTTP/1.1 200 OK\r\n\r\nuntil the end")?;
         if conversation.index == 0 {
             conversation.half_close()?;
         }
         Ok(())
-    });
+    })
+}
+
+/// The harness itself: without it saying the truth, nothing below means anything.
+#[test]
+fn the_client_and_the_origin_of_the_harness_speak_tls() {
+    let authority = Authority::default();
+    let pair = authority.issue_as(Kind::Rsa, &["a.test", "*.b.test"], |_| {});
+    let origin = closing_then_cutting(&Acceptor::new(&pair));
     let connector = Connector::new(&authority, "a.test");
     let request = "GET / HTTP/1.1\r\nHost: a.test\r\n\r\n";
     let mut client = Client::secure(&origin.address(), &connector);
@@ -194,6 +198,20 @@ http {
 }
 ";
 
+/// kp with TLS on both sides.
+fn between(origin: &Origin, authority: &Authority) -> Setup {
+    let own = authority.issue(&["a.test"]);
+    let text = UPSTREAM.replace(
+        "listen %LISTEN%;",
+        "listen %LISTEN% ssl; ssl_certificate a.crt; ssl_certificate_key a.key;",
+    );
+    Setup::new(&text)
+        .with("PORT", origin.port().to_string())
+        .file("ca.pem", authority.pem())
+        .file("a.crt", own.certificate)
+        .file("a.key", own.key)
+}
+
 /// Shows: proxy_ssl_verify, proxy_ssl_trusted_certificate, proxy_ssl_server_name
 #[test]
 fn an_origin_with_tls_is_asked_and_its_connections_are_used_again() {
@@ -259,17 +277,7 @@ fn keys_may_change_while_a_connection_is_idle() {
             conversation.note();
         }
     });
-    let own = authority.issue(&["a.test"]);
-    let text = UPSTREAM.replace(
-        "listen %LISTEN%;",
-        "listen %LISTEN% ssl; ssl_certificate a.crt; ssl_certificate_key a.key;",
-    );
-    let kp = Setup::new(&text)
-        .with("PORT", origin.port().to_string())
-        .file("ca.pem", authority.pem())
-        .file("a.crt", own.certificate)
-        .file("a.key", own.key)
-        .start();
+    let kp = between(&origin, &authority).start();
     let mut client = secure(&kp, &authority);
     for turn in 1..=4 {
         assert_eq!(client.ask(GET).text(), "ok");
@@ -322,17 +330,7 @@ fn a_failed_handshake_with_an_upstream_is_502() {
 #[test]
 fn the_end_of_a_response_without_close_notify_is_a_truncation() {
     let authority = Authority::default();
-    let origin = Origin::secure(
-        &Acceptor::new(&authority.issue(&["o.test"])),
-        |conversation| {
-            conversation.request()?;
-            conversation.send("HTTP/1.1 200 OK\r\n\r\nuntil the end")?;
-            if conversation.index == 0 {
-                conversation.half_close()?;
-            }
-            Ok(())
-        },
-    );
+    let origin = closing_then_cutting(&Acceptor::new(&authority.issue(&["o.test"])));
     let kp = towards(&origin, &authority, "").start();
     let whole = kp.get("/");
     assert_eq!(
@@ -458,17 +456,7 @@ fn a_tunnel_over_tls_on_both_sides_passes_ends_on() {
             conversation.half_close()
         },
     );
-    let own = authority.issue(&["a.test"]);
-    let text = UPSTREAM.replace(
-        "listen %LISTEN%;",
-        "listen %LISTEN% ssl; ssl_certificate a.crt; ssl_certificate_key a.key;",
-    );
-    let kp = Setup::new(&text)
-        .with("PORT", origin.port().to_string())
-        .file("ca.pem", authority.pem())
-        .file("a.crt", own.certificate)
-        .file("a.key", own.key)
-        .start();
+    let kp = between(&origin, &authority).start();
     let mut client = secure(&kp, &authority);
     client.send(
         "GET / HTTP/1.1\r\nHost: a.test\r\nUpgrade: websocket\r\nConnection: upgrade\r\n\r\n",

@@ -1,15 +1,12 @@
 //! Handshakes with clients: versions, suites, groups, names, certificates, and what is not a handshake.
 
-use std::time::Duration;
-
 use kp_tests::tls::{Authority, Connector, Kind, Pair, valid};
-use kp_tests::{Client, End, Kp, Setup, tool, wait};
+use kp_tests::wait::{self, SOON};
+use kp_tests::{Client, End, Kp, Setup, tool};
 use rustls::version::{TLS12, TLS13};
 use rustls::{AlertDescription, NamedGroup};
 
 use crate::tls_site::{ask, body, get, one, refusal, s_client, with_pair};
-
-const SOON: Duration = Duration::from_secs(10);
 
 /// Shows: ssl_protocols
 #[test]

@@ -2,10 +2,7 @@
 //! every way in which the new binary may fail, and that nobody loses a request.
 
 use std::collections::BTreeSet;
-use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::os::unix::net::UnixStream;
-use std::path::Path;
 use std::time::Duration;
 
 use kp_tests::kp::workers_of;
@@ -21,6 +18,14 @@ fn telling() -> Setup {
         "%MAIN% http { %HTTP% server { listen %LISTEN%; %SERVER% location / { return 200 \"$pid %TEXT%\"; } } }",
     )
     .main("worker_processes 2;")
+}
+
+/// Starts it, by itself or as a daemon, and waits for both workers.
+fn start(setup: Setup, daemon: bool) -> Kp {
+    let setup = if daemon { setup.daemon() } else { setup };
+    let kp = setup.start();
+    kp.wait_workers(2);
+    kp
 }
 
 /// The worker that answers.
@@ -77,34 +82,18 @@ fn only(kp: &Kp, master: u32) {
     assert!(!status.stdout.contains("beside it"), "{}", status.stdout);
 }
 
-fn ask_unix(path: &Path) -> String {
-    let mut stream = UnixStream::connect(path).expect("a unix socket that is served");
-    stream
-        .write_all(b"GET / HTTP/1.0\r\n\r\n")
-        .expect("sending");
-    let mut text = String::new();
-    stream.read_to_string(&mut text).expect("an answer");
-    text
-}
-
 #[test]
 fn the_new_binary_takes_over_and_the_old_one_leaves() {
     for daemon in [false, true] {
-        let setup = telling().server("listen unix:%DIR%/kp.listen;");
-        let mut kp = if daemon {
-            setup.daemon().start()
-        } else {
-            setup.start()
-        };
-        kp.wait_workers(2);
+        let mut kp = start(telling().server("listen unix:%DIR%/kp.listen;"), daemon);
         let (old, new) = upgrade_by_hand(&kp);
         wait_answers_of(&kp, &[old, new]);
-        assert!(ask_unix(&kp.path("kp.listen")).contains("200 OK"));
+        assert!(client::get_unix(kp.path("kp.listen")).contains("200 OK"));
 
         assert!(process::signal(old, Signal::SIGQUIT));
         wait_gone("the old master", old);
         only(&kp, new);
-        assert!(ask_unix(&kp.path("kp.listen")).contains("200 OK"));
+        assert!(client::get_unix(kp.path("kp.listen")).contains("200 OK"));
         assert!(kp.error_log().contains("signal 12 (SIGUSR2) received"));
 
         kp.follow();
@@ -126,12 +115,7 @@ fn going_back_needs_no_configuration_and_ends_where_it_began() {
         let setup = telling()
             .server("listen unix:%DIR%/kp.listen;")
             .allow("the master process is gone");
-        let kp = if daemon {
-            setup.daemon().start()
-        } else {
-            setup.start()
-        };
-        kp.wait_workers(2);
+        let kp = start(setup, daemon);
         let (old, new) = upgrade_by_hand(&kp);
         let before = workers_of(old);
         assert!(process::signal(old, Signal::SIGWINCH));
@@ -164,7 +148,7 @@ fn going_back_needs_no_configuration_and_ends_where_it_began() {
         for worker in of_new {
             wait_gone("a worker of the new master", worker);
         }
-        assert!(ask_unix(&kp.path("kp.listen")).contains("200 OK"));
+        assert!(client::get_unix(kp.path("kp.listen")).contains("200 OK"));
         wait_answers_of(&kp, &[old]);
         assert_eq!(workers_of(old), again, "those that serve are not replaced");
         assert!(!kp.error_log().contains("bogus"));
@@ -286,7 +270,7 @@ fn a_master_that_is_killed_leaves_the_other_in_charge() {
     }
     kp.follow();
     only(&kp, new);
-    assert!(ask_unix(&kp.path("kp.listen")).contains("200 OK"));
+    assert!(client::get_unix(kp.path("kp.listen")).contains("200 OK"));
     // The way is free for the next one, which is killed, too.
     let (_, next) = upgrade_by_hand(&kp);
     assert!(process::signal(next, Signal::SIGKILL));
@@ -298,7 +282,7 @@ fn a_master_that_is_killed_leaves_the_other_in_charge() {
         let pid = answering(&kp.address());
         workers_of(new).contains(&pid)
     });
-    assert!(ask_unix(&kp.path("kp.listen")).contains("200 OK"));
+    assert!(client::get_unix(kp.path("kp.listen")).contains("200 OK"));
 }
 
 /// Names of the kinds of descriptors a process has, and how many of each.
@@ -330,13 +314,7 @@ fn all_kinds(kp: &Kp) -> [Vec<(String, usize)>; 2] {
 #[test]
 fn the_command_does_it_all_and_does_it_again() {
     for daemon in [false, true] {
-        let setup = telling().server("listen unix:%DIR%/kp.listen;");
-        let mut kp = if daemon {
-            setup.daemon().start()
-        } else {
-            setup.start()
-        };
-        kp.wait_workers(2);
+        let mut kp = start(telling().server("listen unix:%DIR%/kp.listen;"), daemon);
         answering(&kp.address());
         let before = all_kinds(&kp);
         for _ in 0..3 {
@@ -353,7 +331,7 @@ fn the_command_does_it_all_and_does_it_again() {
                 )
             );
             only(&kp, new);
-            assert!(ask_unix(&kp.path("kp.listen")).contains("200 OK"));
+            assert!(client::get_unix(kp.path("kp.listen")).contains("200 OK"));
             kp.wait_error(&format!("old master process {old} has ended"));
             assert_eq!(all_kinds(&kp), before, "descriptors");
         }
@@ -511,7 +489,7 @@ fn a_new_binary_that_cannot_serve_leaves_the_old_one_unharmed() {
         } else {
             assert_unharmed(&kp, &workers, reason);
         }
-        assert!(ask_unix(&kp.path("kp.listen")).contains("200 OK"));
+        assert!(client::get_unix(kp.path("kp.listen")).contains("200 OK"));
         assert!(!kp.path("kp.more").exists());
     }
     kp.configure(&Setup::new("http { bogus on; }"));
@@ -606,7 +584,7 @@ fn the_old_one_may_leave_before_the_new_one_serves() {
     kp.follow();
     kp.wait_workers(2);
     only(&kp, new);
-    assert!(ask_unix(&kp.path("kp.listen")).contains("200 OK"));
+    assert!(client::get_unix(kp.path("kp.listen")).contains("200 OK"));
 }
 
 #[test]
@@ -660,7 +638,7 @@ fn the_new_binary_has_other_listeners_and_other_workers() {
         for name in ["first", "second", "third"] {
             let wanted = unix.contains(&name);
             assert_eq!(kp.path(name).exists(), wanted, "{name}");
-            assert!(!wanted || ask_unix(&kp.path(name)).contains("HTTP/1.1"));
+            assert!(!wanted || client::get_unix(kp.path(name)).contains("HTTP/1.1"));
         }
     }
     load.stop().assert_nothing_lost();
