@@ -183,11 +183,6 @@ impl PairFiles {
     }
 }
 
-/// Whether a certificate of the host is named by variables.
-fn has_variables(settings: &TlsServer) -> bool {
-    pair_files(settings).count() < settings.certificates.len()
-}
-
 /// The files of a virtual host's pairs, in order; those with variables are left out.
 pub(crate) fn pair_files(settings: &TlsServer) -> impl Iterator<Item = PairFiles> {
     let (passwords, staple) = (settings.passwords.as_ref(), settings.stapling_file.as_ref());
@@ -224,7 +219,10 @@ impl Loader<'_, '_> {
             Some(ca) => self.trust(verification.depth, &[ca], None).names(),
             None => Vec::new(),
         };
-        let loads_pairs = has_variables(settings);
+        let loads_pairs = settings
+            .certificates
+            .iter()
+            .any(TlsCertificate::has_variables);
         let passwords = self.passwords(passwords.filter(|_| loads_pairs));
         let parts = Parts {
             pairs,

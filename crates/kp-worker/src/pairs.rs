@@ -43,7 +43,6 @@ impl Worker {
         if !server.loads_pairs() {
             return Needed::Here(Vec::new());
         }
-        let passwords = server.passwords().to_vec();
         let Some(names) = self.client_pair_names(key, facts) else {
             return Needed::Nameless;
         };
@@ -56,6 +55,11 @@ impl Worker {
         {
             return Needed::Here(found);
         }
+        let passwords = self
+            .tls
+            .server(facts.server)
+            .map(|server| server.passwords().to_vec())
+            .unwrap_or_default();
         let job = Job::Pairs { names, passwords };
         self.jobs.submit(key, Purpose::ClientPairs, job);
         Needed::Awaited
@@ -79,7 +83,7 @@ impl Worker {
         };
         tls.certificates
             .iter()
-            .filter(|pair| has_variables(&pair.certificate.value) || has_variables(&pair.key.value))
+            .filter(|pair| pair.has_variables())
             .map(|pair| {
                 Some(PairName {
                     certificate: source(&pair.certificate.value)?,
@@ -115,20 +119,16 @@ impl Worker {
         else {
             return Needed::Nameless;
         };
-        let Some(files) = identity.certificate.as_ref().filter(|pair| {
-            has_variables(&pair.certificate.value) || has_variables(&pair.key.value)
-        }) else {
+        let named = identity.certificate.as_ref();
+        let Some(files) = named.filter(|pair| pair.has_variables()) else {
             return Needed::Here(Vec::new());
         };
-        let name = source_of(&files.certificate.value, &partner.tls.certificate)
+        let sources = source_of(&files.certificate.value, &partner.tls.certificate)
             .zip(source_of(&files.key.value, &partner.tls.key));
+        let name = sources.map(|(certificate, key)| PairName { certificate, key });
         // An empty value is no certificate, as nginx has it.
-        let Some((certificate, key_source)) = name else {
+        let Some(name) = name else {
             return Needed::Here(Vec::new());
-        };
-        let name = PairName {
-            certificate,
-            key: key_source,
         };
         let now_unix_s = self.clock.unix_ms / 1000;
         if let Some(cache) = self.identity_cache(partner.identity)
@@ -218,10 +218,6 @@ fn keep(
         pairs.push(pair);
     }
     Ok(pairs)
-}
-
-fn has_variables(file: &TlsFile) -> bool {
-    !matches!(file, TlsFile::Path(_))
 }
 
 /// A certificate or key of an upstream, whose variables were evaluated with the request's.

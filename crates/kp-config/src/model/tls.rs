@@ -51,6 +51,15 @@ pub struct TlsCertificate {
     pub key: Spanned<TlsFile>,
 }
 
+impl TlsCertificate {
+    /// Whether it is known during a handshake at the earliest.
+    pub fn has_variables(&self) -> bool {
+        [&self.certificate, &self.key]
+            .into_iter()
+            .any(|file| !matches!(file.value, TlsFile::Path(_)))
+    }
+}
+
 /// Where a certificate or a key comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TlsFile {
