@@ -365,7 +365,7 @@ impl Worker {
             return;
         };
         match client.phase {
-            ClientPhase::Handshake => self.handshake_timeout(key),
+            ClientPhase::Handshake => self.client_handshake_timeout(key),
             ClientPhase::Exchange => self.enqueue_client(key),
             ClientPhase::Linger => self.close_client(key),
             ClientPhase::Head if client.deadline_ms > now_ms => {

@@ -60,9 +60,7 @@ impl Worker {
             Shake::Failed(error) => {
                 self.client_unshaken(key, &format!("SSL_do_handshake() failed (SSL: {error})"));
             }
-            Shake::Ended(errno) => {
-                self.client_unshaken(key, &peer_closed(errno));
-            }
+            Shake::Ended(errno) => self.client_unshaken(key, &peer_closed(errno)),
         }
     }
 
@@ -196,9 +194,9 @@ impl Worker {
         self.close_client(key);
     }
 
-    /// A handshake's time is up. While draining, the time of one that has not begun ends early, and with a read that says
+    /// A client's handshake has had its time. While draining, the time of one that has not begun ends early, and with a read that says
     /// "nothing".
-    pub(crate) fn handshake_timeout(&mut self, key: Key) {
+    pub(crate) fn client_handshake_timeout(&mut self, key: Key) {
         let now_ms = self.clock.mono_ms;
         let Some(client) = self.clients.at(key) else {
             return;
@@ -374,8 +372,7 @@ impl Worker {
             let name = self
                 .upstreams
                 .peek(key)
-                .and_then(|upstream| upstream.transport.secure.as_deref())
-                .and_then(|secure| secure.partner.as_deref())
+                .and_then(|upstream| upstream.transport.partner())
                 .map(|partner| String::from_utf8_lossy(&partner.tls.name).into_owned())
                 .unwrap_or_default();
             return format!("upstream SSL certificate does not match \"{name}\"");

@@ -48,7 +48,7 @@ pub(crate) struct Secure {
     waiting: Option<Box<TlsFacts>>,
     /// Waits in the queue of handshakes, or for its certificate; an upstream's only, a client has marks of its own.
     pub(crate) queued: bool,
-    /// What an exchange may know of it.
+    /// What an exchange may know of it; a client's only, from its hello on.
     facts: Option<Rc<TlsFacts>>,
     /// Whom it is spoken with, towards an upstream.
     pub(crate) partner: Option<Box<Partner>>,
@@ -174,7 +174,7 @@ impl Secure {
         *known = Rc::new(facts);
     }
 
-    /// What a complete handshake agreed upon.
+    /// What an exchange may know of it; `None` before its hello.
     pub(crate) fn facts(&self) -> Option<&Rc<TlsFacts>> {
         self.facts.as_ref()
     }

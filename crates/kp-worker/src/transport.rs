@@ -173,7 +173,7 @@ impl Transport {
         self.secure.as_deref()?.partner.as_deref()
     }
 
-    /// Whether it waits in the queue of handshakes.
+    /// Whether its handshake waits for its turn, or for a certificate.
     #[cfg(debug_assertions)]
     pub(crate) fn is_queued(&self) -> bool {
         self.secure.as_deref().is_some_and(|secure| secure.queued)

@@ -231,6 +231,11 @@ impl Master {
         }
     }
 
+    /// The one whose configuration counts for what concerns the whole house.
+    fn newest_crew(&self) -> Option<&Crew> {
+        self.crews.iter().rfind(|crew| !crew.failed)
+    }
+
     fn workers_of(&self, generation: u32) -> impl Iterator<Item = &Worker> {
         self.crews
             .iter()

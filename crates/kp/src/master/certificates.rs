@@ -58,19 +58,29 @@ struct Owed {
     less: bool,
 }
 
+/// Of the files of a pair; `None`: there is no file.
+type Stamps = Vec<Option<Stamp>>;
+
 #[derive(Debug)]
 struct Watch {
     pair: WatchedPair,
     /// The pair that was taken up last; `None`: the one that was loaded with the configuration.
     taken: Option<PairUpdate>,
     /// What was read is of this; `None`: it may be older than its files.
-    used: Option<Vec<Stamp>>,
+    used: Option<Stamps>,
     /// What the last look saw.
-    seen: Vec<Stamp>,
+    seen: Stamps,
 }
 
-/// What tells one content of a file from another; `None`: there is no file.
-type Stamp = Option<(u64, u64, i64, i64, u64)>;
+/// What tells one content of a file from another.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Stamp {
+    device: u64,
+    inode: u64,
+    modified_s: i64,
+    modified_ns: i64,
+    length: u64,
+}
 
 impl Default for Certificates {
     fn default() -> Self {
@@ -118,7 +128,10 @@ impl Watch {
     fn new(pair: WatchedPair) -> Self {
         let seen = stamps(&pair);
         let now_s = i64::try_from(clock::unix_ms() / 1000).unwrap_or(i64::MAX);
-        let fresh = seen.iter().flatten().any(|stamp| stamp.2 > now_s - FRESH_S);
+        let fresh = seen
+            .iter()
+            .flatten()
+            .any(|stamp| stamp.modified_s > now_s - FRESH_S);
         Self {
             pair,
             taken: None,
@@ -140,19 +153,19 @@ impl Watch {
     }
 }
 
-fn stamps(pair: &WatchedPair) -> Vec<Stamp> {
+fn stamps(pair: &WatchedPair) -> Stamps {
     pair.files().map(stamp).collect()
 }
 
-fn stamp(path: &Path) -> Stamp {
+fn stamp(path: &Path) -> Option<Stamp> {
     let metadata = std::fs::metadata(path).ok()?;
-    Some((
-        metadata.dev(),
-        metadata.ino(),
-        metadata.mtime(),
-        metadata.mtime_nsec(),
-        metadata.len(),
-    ))
+    Some(Stamp {
+        device: metadata.dev(),
+        inode: metadata.ino(),
+        modified_s: metadata.mtime(),
+        modified_ns: metadata.mtime_nsec(),
+        length: metadata.len(),
+    })
 }
 
 impl Master {
@@ -178,8 +191,7 @@ impl Master {
 
     /// How long a ticket key seals is the newest configuration's word.
     fn rotate_tickets(&mut self, now: u64) {
-        let newest = self.crews.iter().rfind(|crew| !crew.failed);
-        let period = newest.map_or(Duration::MAX, |crew| {
+        let period = self.newest_crew().map_or(Duration::MAX, |crew| {
             crew.prepared.config.http.ticket_rotation
         });
         let (tickets, now_unix_ms) = (&self.house.tickets, clock::unix_ms());
@@ -217,12 +229,10 @@ impl Master {
     }
 
     fn warn_of_expiries(&self) {
-        let newest = self.crews.iter().rfind(|crew| !crew.failed);
         let now_unix_s = clock::unix_ms() / 1000;
-        for expiry in newest
-            .map(|crew| crew.prepared.tls.expiries(now_unix_s))
-            .unwrap_or_default()
-        {
+        let newest = self.newest_crew();
+        let expiries = newest.map(|crew| crew.prepared.tls.expiries(now_unix_s));
+        for expiry in expiries.into_iter().flatten() {
             if let Some(warning) = expiry.warning {
                 log::warn!("{warning}");
             }
@@ -240,6 +250,7 @@ impl Generation {
                 None => {}
                 Some(Ok(update)) => {
                     if crew.prepared.tls.apply(&update).is_err() {
+                        // It was checked when it was read.
                         continue;
                     }
                     log::info!(target: "notice", "the changed certificate \"{path}\" is in use");

@@ -138,7 +138,7 @@ impl Master {
     /// What time the certificates in use have left; `None` where it is over.
     fn certificates_left(&self) -> Vec<(PathBuf, Option<u64>)> {
         let now_unix_s = clock::unix_ms() / 1000;
-        let newest = self.crews.iter().rfind(|crew| !crew.failed);
+        let newest = self.newest_crew();
         let expiries = newest.map(|crew| crew.prepared.tls.expiries(now_unix_s));
         let left = |expiry: Expiry| {
             let left_s = expiry.expires_unix_secs.checked_sub(now_unix_s);

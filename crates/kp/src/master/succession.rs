@@ -291,8 +291,8 @@ impl Master {
     }
 
     fn follow_pid_file(&mut self) {
-        let beside = self.pid_file.path().to_owned();
-        if let Err(complaint) = self.control.follow(&beside, clock::monotonic_ms()) {
+        let pid_file = self.pid_file.path().to_owned();
+        if let Err(complaint) = self.control.follow(&pid_file, clock::monotonic_ms()) {
             log::error!(target: "alert", "the control socket stays where it was: {complaint}");
         }
     }
