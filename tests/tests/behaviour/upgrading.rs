@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use kp_tests::kp::workers_of;
 use kp_tests::wait::{self, SOON};
-use kp_tests::{Client, Kind, Kp, LoadOrigin, Mix, Origin, Port, Setup, client, process};
+use kp_tests::{Client, Kind, Kp, LoadOrigin, Mix, Origin, Port, Setup, client, peers, process};
 use nix::sys::signal::Signal;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -308,6 +308,10 @@ fn all_kinds(kp: &Kp) -> [Vec<(String, usize)>; 2] {
     let master = kp.master_pid();
     let mut workers = workers_of(master);
     workers.sort_unstable();
+    // A client has its answer a moment before the worker closes the connection.
+    wait::until(SOON, "the connections of clients to be closed", || {
+        peers::tcp_peers(workers[0]).is_empty()
+    });
     [kinds(master), kinds(workers[0])]
 }
 
