@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::net::TcpStream;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use kp_tests::kp::workers_of;
 use kp_tests::wait::{self, SOON};
@@ -907,9 +907,9 @@ fn the_queues_of_a_master_that_leaves_are_served_and_take_nobody_new() {
     assert!(process::signal(new, Signal::SIGQUIT));
     kp.wait_error(&format!("{new}#{new}: signal 3 (SIGQUIT) received"));
     // The sockets are given up in the same moment; until then a connection may still come to wait there.
-    let served = |client: &mut Client| {
+    let served = |client: &mut Client, deadline: Instant| {
         client
-            .try_response("GET", SECOND)
+            .try_response("GET", deadline.saturating_duration_since(Instant::now()))
             .is_ok_and(|answer| workers_of(old).contains(&first_number(&answer.text())))
     };
     let mut late = Vec::new();
@@ -918,7 +918,9 @@ fn the_queues_of_a_master_that_leaves_are_served_and_take_nobody_new() {
         "twenty newcomers in a row to find the old master",
         || {
             let mut newcomers: Vec<Client> = (0..20).map(|_| ask()).collect();
-            newcomers.retain_mut(|client| !served(client));
+            // One second for all: each of many that wait there would take its own.
+            let deadline = Instant::now() + SECOND;
+            newcomers.retain_mut(|client| !served(client, deadline));
             let all = newcomers.is_empty();
             late.append(&mut newcomers);
             all
