@@ -655,6 +655,14 @@ impl Kp {
         pids[0]
     }
 
+    /// Stops the one worker (SIGSTOP) once it serves: one that never said so would be taken for a failed start. Returns it.
+    pub fn stop_worker(&self) -> u32 {
+        self.wait_error("is serving");
+        let worker = self.worker_pid();
+        assert!(process::signal(worker, Signal::SIGSTOP), "it is gone");
+        worker
+    }
+
     /// Sends a signal to the master.
     pub fn signal(&self, signal: Signal) {
         assert!(process::signal(self.master_pid(), signal), "kp is gone");

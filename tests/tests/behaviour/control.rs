@@ -496,8 +496,7 @@ fn a_log_that_cannot_be_reopened_fails_the_order() {
 #[test]
 fn a_worker_that_does_not_take_its_logs_is_named() {
     let kp = answering("one").allow("has not taken").start();
-    let worker = kp.worker_pid();
-    assert!(process::signal(worker, Signal::SIGSTOP));
+    let worker = kp.stop_worker();
     let said = kp.command(&["-s", "reopen"]);
     assert!(process::signal(worker, Signal::SIGCONT));
     assert_eq!(said.code, 1);

@@ -64,8 +64,7 @@ fn a_killed_worker_takes_only_its_own_connections() {
 fn the_queue_of_a_killed_worker_is_served() {
     let origin = Origin::ok();
     let kp = Setup::base(&origin).allow("exited on signal 9").start();
-    let worker = kp.worker_pid();
-    process::signal(worker, Signal::SIGSTOP);
+    let worker = kp.stop_worker();
     let mut queued: Vec<Client> = (0..40)
         .map(|_| {
             let mut client = kp.client();
@@ -226,8 +225,7 @@ fn the_next_start_waits_for_orphans() {
         .server("listen unix:%DIR%/kp.listen;")
         .allow("the master process is gone")
         .start();
-    let worker = kp.worker_pid();
-    process::signal(worker, Signal::SIGSTOP);
+    let worker = kp.stop_worker();
     let waking = std::thread::spawn(move || {
         wait::pause(SECOND / 2);
         process::signal(worker, Signal::SIGCONT)

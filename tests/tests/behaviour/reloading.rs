@@ -217,8 +217,7 @@ fn the_queue_of_a_removed_address_is_served() {
     let removed = Port::take();
     let with = |listen: &str| Setup::base(&origin).server(listen);
     let kp = with(&format!("listen {};", removed.address())).start();
-    let old = kp.worker_pid();
-    process::signal(old, Signal::SIGSTOP);
+    let old = kp.stop_worker();
     let mut queued: Vec<Client> = (0..40)
         .map(|_| {
             let mut client = Client::connect(&removed.address());
@@ -246,8 +245,7 @@ fn the_queue_of_a_removed_address_is_served() {
 
 /// Stops the worker, fills its queue, gives the order, and lets it run again: whoever was queued is answered.
 fn queue_is_served(kp: &mut Kp, address: &str, order: impl FnOnce(&mut Kp)) {
-    let old = kp.worker_pid();
-    process::signal(old, Signal::SIGSTOP);
+    let old = kp.stop_worker();
     let mut queued: Vec<Client> = (0..40)
         .map(|_| {
             let mut client = Client::connect(address);
