@@ -97,6 +97,10 @@ pub enum Cause {
     Loop,
     /// No peer of the group may be used.
     NoLivePeer,
+    /// Every peer of the group is at `max_conns`, and so is its `queue`.
+    QueueFull,
+    /// No peer of the group had a free place within the time of its `queue`.
+    QueueTimeout,
     /// The connection to the peer failed, with the system's error number.
     ConnectFailed(i32),
     /// The peer did not accept in time.
@@ -196,6 +200,8 @@ impl Failure {
             | Cause::ClientGone
             | Cause::ClientCut => Side::Client,
             Cause::NoLivePeer
+            | Cause::QueueFull
+            | Cause::QueueTimeout
             | Cause::ConnectFailed(_)
             | Cause::ConnectTimeout
             | Cause::TlsHandshake
@@ -255,7 +261,7 @@ impl Failure {
             | Cause::UpstreamInvalidHead
             | Cause::UpstreamHeadTooLarge
             | Cause::UnknownHost => 502,
-            Cause::Overload => 503,
+            Cause::QueueFull | Cause::QueueTimeout | Cause::Overload => 503,
             Cause::ConnectTimeout | Cause::SendTimeout | Cause::UpstreamTimeout => 504,
             Cause::BadVersion => 505,
             Cause::Loop => 508,
@@ -274,7 +280,9 @@ impl Failure {
     pub fn retry(&self) -> Option<retry::Failure> {
         match self.cause {
             Cause::StaleConnection => Some(retry::Failure::Stale),
-            Cause::NoLivePeer => Some(retry::Failure::NoLivePeer),
+            Cause::NoLivePeer | Cause::QueueFull | Cause::QueueTimeout => {
+                Some(retry::Failure::NoLivePeer)
+            }
             Cause::ConnectFailed(_)
             | Cause::TlsHandshake
             | Cause::TlsVerify
@@ -354,6 +362,8 @@ impl Failure {
             Cause::Misdirected
             | Cause::Loop
             | Cause::NoLivePeer
+            | Cause::QueueFull
+            | Cause::QueueTimeout
             | Cause::ConnectFailed(_)
             | Cause::ConnectTimeout
             | Cause::TlsHandshake
@@ -402,6 +412,8 @@ impl Failure {
             Cause::ClientCut => "client_cut",
             Cause::Loop => "loop",
             Cause::NoLivePeer => "no_live_upstreams",
+            Cause::QueueFull => "queue_full",
+            Cause::QueueTimeout => "queue_timeout",
             Cause::ConnectFailed(_) => "connect_failed",
             Cause::ConnectTimeout => "connect_timeout",
             Cause::TlsHandshake => "upstream_tls_failed",
@@ -457,6 +469,8 @@ impl Failure {
             | Cause::BadBody
             | Cause::Loop
             | Cause::NoLivePeer
+            | Cause::QueueFull
+            | Cause::QueueTimeout
             | Cause::ConnectFailed(_)
             | Cause::ConnectTimeout
             | Cause::TlsHandshake
@@ -604,6 +618,8 @@ impl Failure {
             Cause::ClientCut => "client prematurely closed connection",
             Cause::Loop => "request came back to this proxy",
             Cause::NoLivePeer => "no live upstreams",
+            Cause::QueueFull => "upstream queue is full",
+            Cause::QueueTimeout => "upstream queue timed out",
             Cause::ConnectFailed(_) => "connect() failed",
             Cause::TlsHandshake => "SSL_do_handshake() failed",
             Cause::TlsVerify => "upstream SSL certificate verify error",
@@ -688,7 +704,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     /// One of each, with the phase it usually comes in.
-    const ALL: [(Phase, Cause); 44] = [
+    const ALL: [(Phase, Cause); 46] = [
         (Phase::RequestHead, Cause::BadRequest),
         (Phase::RequestLine, Cause::BadVersion),
         (Phase::RequestHead, Cause::UnknownCoding),
@@ -708,6 +724,8 @@ mod tests {
         (Phase::RequestBody, Cause::ClientCut),
         (Phase::Route, Cause::Loop),
         (Phase::Connect, Cause::NoLivePeer),
+        (Phase::Connect, Cause::QueueFull),
+        (Phase::Connect, Cause::QueueTimeout),
         (Phase::Connect, Cause::ConnectFailed(111)),
         (Phase::Connect, Cause::ConnectTimeout),
         (Phase::Handshake, Cause::TlsHandshake),
@@ -820,6 +838,20 @@ mod tests {
                 504,
                 Some(Next::Timeout),
                 Outcome::Failed,
+                After::Keep,
+            ),
+            (
+                QueueFull,
+                503,
+                Some(Next::NoLivePeer),
+                Outcome::NotCounted,
+                After::Keep,
+            ),
+            (
+                QueueTimeout,
+                503,
+                Some(Next::NoLivePeer),
+                Outcome::NotCounted,
                 After::Keep,
             ),
             (

@@ -5,6 +5,28 @@
 
 use crate::{Answer, Failure};
 
+/// What an exchange waits for while it has no answer yet and holds no peer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WaitFor {
+    /// Its turn at a rate limit, after routing.
+    Rate,
+    /// A while between two attempts.
+    Backoff,
+    /// A peer with a free place.
+    Queue,
+    /// The addresses of a name.
+    Name,
+}
+
+/// Why a wait is over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Woken {
+    /// Its time came.
+    Due,
+    /// Somebody woke it before: what it waits for may be there.
+    Early,
+}
+
 /// What happened.
 #[derive(Debug)]
 pub enum Input {
@@ -22,6 +44,15 @@ pub enum Input {
     ClientCut,
     /// The body that no handler wanted is malformed or too large. The answer was not begun.
     BodyRefused(Failure),
+    /// No attempt can be begun yet: what it takes may come until then.
+    Held {
+        /// What is missing.
+        for_: WaitFor,
+        /// Monotonic ms of the moment to give up.
+        until_ms: u64,
+    },
+    /// The wait is over.
+    Waited(Woken),
     /// A connection to the picked peer stands.
     Connected {
         /// It was idle in the pool before.
@@ -44,6 +75,13 @@ pub enum Action {
     Collect,
     /// Pick a peer of `exchange.machine.target` and connect or reuse, then say [`Input::Connected`].
     Acquire,
+    /// Wait without holding a peer, then say [`Input::Waited`]. The client is watched meanwhile and not read.
+    Wait {
+        /// Monotonic ms of [`Woken::Due`].
+        until_ms: u64,
+        /// What for.
+        for_: WaitFor,
+    },
     /// Send the request head and then the body.
     SendHead,
     /// Pass the interim response on, then read the next head.

@@ -46,7 +46,7 @@ pub use failure::{After, Cause, Failure, Phase, Side};
 pub use file_head::{File, FileReply, directory_redirect, file_head};
 pub use forwarding::is_loop;
 pub use heads::{PRODUCT, PRODUCT_SHORT};
-pub use io::{Action, Input};
+pub use io::{Action, Input, WaitFor, Woken};
 pub use log_line::{access_line, error_context};
 pub use persistence::may_stay;
 pub use program::{Program, Uses, regex_problems};

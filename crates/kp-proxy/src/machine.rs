@@ -1,6 +1,7 @@
 //! State of the exchange machine. Only `step` changes the phase; the driver reads what it needs and books what it did.
 
 use crate::failure::Failure;
+use crate::io::WaitFor;
 use crate::target::Target;
 use kp_http::Method;
 use kp_upstream::{Outcome, Tried};
@@ -13,6 +14,8 @@ pub enum Phase {
     New,
     /// Its body is taken whole.
     Collect,
+    /// Nothing is done until a moment comes or somebody wakes it; no peer is held.
+    Wait(WaitFor),
     /// A peer is picked and connected to.
     Connect,
     /// The request goes out, the response head is awaited.

@@ -11,7 +11,8 @@
 //! ```
 //!
 //! The driver says what happened ([`Input`]); [`Exchange::handle`] answers with what to do ([`Action`]). Bytes never pass
-//! through here, and nothing here waits.
+//! through here. Before an answer began an exchange may wait (`Wait`, between New and the handler, or before an attempt):
+//! it holds no peer then, and goes on when its moment comes or when it is woken.
 
 use crate::failure::{self, Cause};
 use crate::io::{Action, FileError, FileFacts, FileQuery, Input};
@@ -44,6 +45,10 @@ impl Exchange {
                 self.on_head_failed(failure, program, context)
             }
             (Phase::Collect, Input::Collected) => self.on_collected(),
+            (Phase::Connect, Input::Held { for_, until_ms }) => self.wait(for_, until_ms),
+            (Phase::Wait(for_), Input::Waited(woken)) => {
+                self.on_waited(for_, woken, program, context)
+            }
             (Phase::Connect, Input::Connected { reused }) => self.on_connected(reused, context),
             (Phase::Connect | Phase::AwaitHead, Input::UpstreamFailed(failure)) => {
                 self.on_upstream_failed(failure, program, context)
@@ -566,6 +571,8 @@ impl Exchange {
 fn elapsed(started_ms: u64, context: &Context<'_>) -> u32 {
     u32::try_from(context.now.mono_ms.saturating_sub(started_ms)).unwrap_or(u32::MAX)
 }
+
+mod wait;
 
 #[cfg(test)]
 mod tests;

@@ -18,6 +18,7 @@ use kp_proxy::io::{FileError, FileFacts, FileQuery};
 use kp_proxy::machine::{BodyState, Phase as Stage};
 use kp_proxy::{
     Action, BodyPlan, Cause, Context, Exchange, Facts, Failure, Input, Phase, Program, Target,
+    WaitFor, Woken,
 };
 use kp_shm::Shm;
 use kp_upstream::{Groups, Outcome, PeerId, PickQuery};
@@ -261,6 +262,8 @@ struct Life<'a> {
     mark: Option<Outcome>,
     round: Round,
     acquires: usize,
+    /// What it has to wait for before a peer is picked, and until when.
+    held: Option<(WaitFor, u64)>,
     stale: u32,
     /// A head of an answer went out, or the connection was closed instead.
     answered: Option<&'static str>,
@@ -295,6 +298,7 @@ impl<'a> Life<'a> {
             mark: None,
             round: Round::default(),
             acquires: 0,
+            held: None,
             stale: 0,
             answered: None,
             floods,
@@ -385,6 +389,7 @@ impl<'a> Life<'a> {
         self.seen.insert(name(&input));
         let cause = self.cause(&input);
         let gone = matches!(input, Input::ClientGone | Input::ClientCut);
+        let waited = matches!(input, Input::Waited(_));
         let mut before = self.exchange.machine.phase;
         if matches!(input, Input::BodyRefused(_)) {
             // The answer was decided and not a byte of it sent.
@@ -400,6 +405,7 @@ impl<'a> Life<'a> {
         self.check_order(before, &action);
         self.check_uri_changes(&action);
         let retried = matches!(action, Action::Acquire)
+            && !waited
             && !self.exchange.machine.redirected
             && self.acquires > 0;
         if let Some(cause) = cause {
@@ -558,6 +564,7 @@ impl<'a> Life<'a> {
         match action {
             Action::Collect => Some(self.collect()),
             Action::Acquire => Some(self.acquire()),
+            Action::Wait { until_ms, for_ } => Some(self.wait(until_ms, for_)),
             Action::SendHead => Some(self.send_head()),
             Action::AwaitHead => Some(self.await_head()),
             Action::ForwardInterim => {
@@ -612,6 +619,12 @@ impl<'a> Life<'a> {
 
     /// The worker's `acquire`: one attempt is booked, whatever comes of it.
     fn acquire(&mut self) -> Input {
+        if self.is_held() {
+            let for_ = *self.random.pick(&[WaitFor::Queue, WaitFor::Name]);
+            let (for_, until_ms) = *self.held.get_or_insert((for_, self.now_ms + 500));
+            return Input::Held { for_, until_ms };
+        }
+        self.held = None;
         self.acquires += 1;
         if self.acquires == 1 || self.exchange.machine.redirected {
             self.round = Round {
@@ -654,6 +667,38 @@ impl<'a> Life<'a> {
             5..=7 if reusable => Input::Connected { reused: true },
             _ => Input::Connected { reused: false },
         }
+    }
+
+    /// Whether there is something to wait for: a name is looked up, or every place is taken.
+    fn is_held(&mut self) -> bool {
+        let percent = if self.held.is_some() { 50 } else { 10 };
+        self.random.chance(percent)
+    }
+
+    /// The worker's `park` of an exchange that waits, and what ends it.
+    fn wait(&mut self, until_ms: u64, for_: WaitFor) -> Input {
+        assert!(self.booked.is_none(), "who waits holds no peer");
+        assert_eq!(self.exchange.machine.phase, Stage::Wait(for_));
+        if let Some(held) = self.held {
+            assert_eq!(held, (for_, until_ms), "a wait is not prolonged");
+        }
+        let ended = match self.random.below(10) {
+            0 => Input::ClientGone,
+            1 => client(Cause::ClientSendTimeout),
+            2..7 => Input::Waited(Woken::Early),
+            _ => {
+                self.now_ms = self.now_ms.max(until_ms);
+                Input::Waited(Woken::Due)
+            }
+        };
+        if matches!(ended, Input::Waited(Woken::Due)) && self.held.take().is_some() {
+            // The machine books the attempt that never came to be.
+            self.acquires += usize::from(matches!(
+                self.exchange.machine.target,
+                Some(Target::Group(_))
+            ));
+        }
+        ended
     }
 
     fn begin_attempt(&mut self, upstream: UpstreamId) {
@@ -993,6 +1038,8 @@ fn thousands_of_lives_keep_the_rules() {
             "ClientGone",
             "ClientCut",
             "BodyRefused",
+            "Held",
+            "Waited",
             "Connected",
             "UpstreamFailed",
             "ResponseHead",
@@ -1000,6 +1047,7 @@ fn thousands_of_lives_keep_the_rules() {
             "FileFailed",
             "Collect",
             "Acquire",
+            "Wait",
             "SendHead",
             "ForwardInterim",
             "AwaitHead",

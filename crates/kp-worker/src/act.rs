@@ -21,6 +21,8 @@ impl Worker {
         active.deadlines.upstream_read = NEVER;
         active.deadlines.upstream_write = NEVER;
         active.deadlines.rate = NEVER;
+        active.deadlines.wait = NEVER;
+        active.woken = false;
     }
 
     /// `100 Continue`, if the client asked for it (RFC 9110 §10.1.1). As nginx, also when the body is already here.

@@ -19,6 +19,8 @@ pub(crate) struct Active {
     pub(crate) upstream: Option<Key>,
     /// Waits in the run queue.
     pub(crate) queued: bool,
+    /// What it waits for may be there before its moment comes.
+    pub(crate) woken: bool,
     /// Finds the end of the request head, then of response heads.
     pub(crate) reader: HeadReader,
     pub(crate) request: RequestFlow,
@@ -51,6 +53,8 @@ pub(crate) struct Deadlines {
     pub(crate) discard: u64,
     /// When `proxy_limit_rate` lets the upstream be read again.
     pub(crate) rate: u64,
+    /// When an exchange that waits goes on.
+    pub(crate) wait: u64,
 }
 
 impl Deadlines {
@@ -61,6 +65,7 @@ impl Deadlines {
         upstream_write: NEVER,
         discard: NEVER,
         rate: NEVER,
+        wait: NEVER,
     };
 
     /// The first of them that ends something.
@@ -192,6 +197,7 @@ impl Active {
             client,
             upstream: None,
             queued: false,
+            woken: false,
             reader: HeadReader::default(),
             request: RequestFlow {
                 stage: RequestStage::Unread,
@@ -245,6 +251,7 @@ impl Active {
         self.client = client;
         self.upstream = None;
         self.queued = false;
+        self.woken = false;
         self.reader = HeadReader::default();
         self.request.stage = RequestStage::Unread;
         self.request.read_bytes = 0;

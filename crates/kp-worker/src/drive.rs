@@ -97,8 +97,11 @@ impl Worker {
         Visit::Requeue
     }
 
-    /// One step: a deadline, a connect, the request, the response, the client's socket, in this order.
+    /// One step: the end of a wait, a deadline, a connect, the request, the response, the client's socket, in this order.
     fn turn(&mut self, active: &mut Active) -> Turn {
+        if let Some(input) = self.waited(active) {
+            return Turn::Input(input);
+        }
         if let Some(input) = self.overdue(active) {
             return Turn::Input(input);
         }
@@ -153,7 +156,7 @@ impl Worker {
     fn client_gone(&mut self, active: &mut Active) -> Option<Input> {
         let client = self.clients.peek(active.client)?;
         if !client.transport.ending
-            || active.upstream.is_none()
+            || active.upstream.is_none() && !active.is_waiting()
             || active.half_closed && !client.transport.errored
             || matches!(active.response.stage, ResponseStage::Tunnel(_))
         {
@@ -167,7 +170,8 @@ impl Worker {
             .location(active.exchange.location)
             .proxy
             .ignore_client_abort
-            && !refused;
+            && !refused
+            && !active.is_limited();
         if body_pending && !client.transport.errored || ignore {
             None
         } else {
@@ -236,6 +240,7 @@ impl Worker {
                     None => self.acquire(active),
                 });
             }
+            Action::Wait { until_ms, .. } => active.deadlines.wait = until_ms,
             Action::SendHead => self.send_head(active),
             Action::AwaitHead => {
                 active.reader.reset();

@@ -38,6 +38,7 @@ mod token;
 mod transport;
 mod tunnel;
 mod upstream;
+mod waiting;
 mod wheel;
 
 pub use heritage::{Heritage, exit, message};

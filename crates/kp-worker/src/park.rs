@@ -52,12 +52,13 @@ impl Worker {
             upstream_write,
             discard,
             rate,
+            wait,
         } = *deadlines;
         if let Some(client) = self.clients.peek(active.client) {
             arm(
                 &mut self.wheel,
                 client.timer,
-                client_read.min(client_write).min(discard),
+                client_read.min(client_write).min(discard).min(wait),
             );
         }
         if let Some(upstream) = active.upstream.and_then(|key| self.upstreams.peek(key)) {
@@ -78,6 +79,10 @@ impl Worker {
         let Some(client) = self.clients.peek(active.client) else {
             return;
         };
+        debug_assert!(
+            !active.is_waiting() || self.waits_well(active),
+            "unheard: {active:?}"
+        );
         let client_ready = client.transport.readable || !client.input.is_empty();
         let (to_client, to_upstream) =
             (!active.to_client.is_empty(), !active.to_upstream.is_empty());
