@@ -231,6 +231,7 @@ table! {
     "worker_rlimit_nofile" "number", M, (1), ONCE, none, {}, [main number worker_rlimit_nofile], "The limit of open files of a worker.";
     "worker_cpu_affinity" "mask ... | auto [mask]", M, (1+), ONCE, none, {}, [main cpu_affinity worker_cpu_affinity], "Which CPUs each worker may run on; the last mask holds for all further workers.";
     "worker_shutdown_timeout" "time", M, (1), ONCE, none, {}, [main time worker_shutdown_timeout], "How long a worker that stops gracefully waits for its connections before it closes them.";
+    "worker_memory" "size", M, (1), ONCE, "512m", {}, [main worker_memory worker_memory], "The memory a worker may use for connections, buffers and bodies, the kernel's part for its sockets included; when it is gone new requests get 503 (kp's own).";
     "stop_signal" "fast | graceful", M, (1), ONCE, "fast", {}, [main stop_signal stop_signal], "What SIGTERM means to the master (kp's own): with `graceful` it finishes what it has, as QUIT, and a second SIGTERM ends that; for container runtimes and supervisors that know one signal. SIGINT and `kp -s stop` are fast in any case.";
     "error_log" "file | stderr [level]", M, (1 to 2), MANY, "error.log error", {}, [main error_log error_log], "Where messages go and the least severe level that is written: debug, info, notice, warn, error, crit, alert or emerg.";
     "events" "{ ... }", M, (0), ONCE, none, {of E}, [block], "Settings of connection processing.";
@@ -321,6 +322,8 @@ table! {
     "client_body_in_file_only" "on | clean | off", HSL, (1), ONCE, "off", {}, [level body_in_file client_body_in_file_only], "Whether every request body is written to a file, which stays (`on`) or is removed (`clean`).";
     "client_body_in_single_buffer" "on | off", HSL, (1), ONCE, "off", {}, [ignored flag], "Accepted, no effect: a body in memory is always in one piece.";
     "send_timeout" "time", HSL, (1), ONCE, "60s", {}, [level time send_timeout], "The longest pause between two writes to a client.";
+    "client_min_rate" "off | rate [window=time]", HSL, (1 to 2), ONCE, "off", {}, [level min_rate client_min_rate], "The fewest bytes a second in which a client may send a request body; judged after each window (5s) of waiting for it, the first excepted (kp's own).";
+    "send_min_rate" "off | rate [window=time]", HSL, (1 to 2), ONCE, "off", {}, [level min_rate send_min_rate], "The fewest bytes a second in which a client may take an answer that waits for it; judged likewise (kp's own).";
     "reset_timedout_connection" "on | off", HSL, (1), ONCE, "off", {}, [level flag reset_timedout_connection], "Whether a connection that timed out is reset, which frees its memory at once.";
     "lingering_close" "on | off | always", HSL, (1), ONCE, "on", {}, [level lingering_close lingering_close], "Whether kp still reads from a client after the answer before it closes.";
     "lingering_time" "time", HSL, (1), ONCE, "30s", {}, [level time lingering_time], "How long that goes on at most.";

@@ -40,7 +40,7 @@ pub fn failure_answer(
     }
     let fields: &[u8] = match failure.cause {
         // Long enough for connections to end, short enough to be tried again.
-        Cause::Overload => b"Retry-After: 1\r\n",
+        Cause::Overload | Cause::OutOfMemory => b"Retry-After: 1\r\n",
         Cause::ConnectMethod => b"Allow: GET, HEAD, POST, PUT, DELETE, OPTIONS, PATCH\r\n",
         _ => b"",
     };

@@ -89,6 +89,10 @@ pub enum Cause {
     ClientBodyTimeout,
     /// The client does not take the response.
     ClientSendTimeout,
+    /// The client sends its request body below `client_min_rate`.
+    ClientTooSlow,
+    /// The client takes the response below `send_min_rate`.
+    ClientReadsTooSlow,
     /// The client went away.
     ClientGone,
     /// The client went away in the middle of its request.
@@ -147,6 +151,8 @@ pub enum Cause {
     RedirectCycle,
     /// Out of connections, buffers or descriptors.
     Overload,
+    /// `worker_memory` is used up.
+    OutOfMemory,
     /// Something that cannot be explained to the client: a regular expression over its step limit, a file error.
     Internal,
     /// `worker_shutdown_timeout` ended the exchange.
@@ -197,6 +203,8 @@ impl Failure {
             | Cause::ClientHeadTimeout
             | Cause::ClientBodyTimeout
             | Cause::ClientSendTimeout
+            | Cause::ClientTooSlow
+            | Cause::ClientReadsTooSlow
             | Cause::ClientGone
             | Cause::ClientCut => Side::Client,
             Cause::NoLivePeer
@@ -226,6 +234,7 @@ impl Failure {
             | Cause::UnknownHost
             | Cause::RedirectCycle
             | Cause::Overload
+            | Cause::OutOfMemory
             | Cause::Internal
             | Cause::Shutdown => Side::Own,
         }
@@ -241,7 +250,7 @@ impl Failure {
             Cause::ClientCertificate => 495,
             Cause::NoClientCertificate => 496,
             Cause::Misdirected => 421,
-            Cause::ClientHeadTimeout | Cause::ClientBodyTimeout => 408,
+            Cause::ClientHeadTimeout | Cause::ClientBodyTimeout | Cause::ClientTooSlow => 408,
             Cause::BodyTooLarge(_) => 413,
             Cause::TargetTooLong => 414,
             Cause::HeadTooLarge => 431,
@@ -261,12 +270,13 @@ impl Failure {
             | Cause::UpstreamInvalidHead
             | Cause::UpstreamHeadTooLarge
             | Cause::UnknownHost => 502,
-            Cause::QueueFull | Cause::QueueTimeout | Cause::Overload => 503,
+            Cause::QueueFull | Cause::QueueTimeout | Cause::Overload | Cause::OutOfMemory => 503,
             Cause::ConnectTimeout | Cause::SendTimeout | Cause::UpstreamTimeout => 504,
             Cause::BadVersion => 505,
             Cause::Loop => 508,
             Cause::UpstreamStatus(status) => status,
             Cause::ClientSendTimeout
+            | Cause::ClientReadsTooSlow
             | Cause::BodyTruncated
             | Cause::BodyReset(_)
             | Cause::BodyTimeout
@@ -311,6 +321,8 @@ impl Failure {
             | Cause::ClientHeadTimeout
             | Cause::ClientBodyTimeout
             | Cause::ClientSendTimeout
+            | Cause::ClientTooSlow
+            | Cause::ClientReadsTooSlow
             | Cause::ClientGone
             | Cause::ClientCut
             | Cause::Loop
@@ -324,6 +336,7 @@ impl Failure {
             | Cause::UnknownHost
             | Cause::RedirectCycle
             | Cause::Overload
+            | Cause::OutOfMemory
             | Cause::Internal
             | Cause::Shutdown => None,
         }
@@ -355,9 +368,11 @@ impl Failure {
             | Cause::BadBody
             | Cause::ClientHeadTimeout
             | Cause::ClientBodyTimeout
+            | Cause::ClientTooSlow
             | Cause::BadTarget
             | Cause::RedirectCycle
             | Cause::Overload
+            | Cause::OutOfMemory
             | Cause::Internal => After::Close,
             Cause::Misdirected
             | Cause::Loop
@@ -380,6 +395,7 @@ impl Failure {
             | Cause::UpstreamStatus(_)
             | Cause::UnknownHost => After::Keep,
             Cause::ClientSendTimeout
+            | Cause::ClientReadsTooSlow
             | Cause::BodyTruncated
             | Cause::BodyReset(_)
             | Cause::BodyTimeout
@@ -408,6 +424,8 @@ impl Failure {
             Cause::ClientHeadTimeout => "client_head_timeout",
             Cause::ClientBodyTimeout => "client_body_timeout",
             Cause::ClientSendTimeout => "client_send_timeout",
+            Cause::ClientTooSlow => "client_too_slow",
+            Cause::ClientReadsTooSlow => "client_reads_too_slow",
             Cause::ClientGone => "client_gone",
             Cause::ClientCut => "client_cut",
             Cause::Loop => "loop",
@@ -437,6 +455,7 @@ impl Failure {
             Cause::UnknownHost => "unknown_host",
             Cause::RedirectCycle => "redirect_cycle",
             Cause::Overload => "overload",
+            Cause::OutOfMemory => "out_of_memory",
             Cause::Internal => "internal",
             Cause::Shutdown => "shutdown",
         }
@@ -458,6 +477,8 @@ impl Failure {
             | Cause::ClientHeadTimeout
             | Cause::ClientBodyTimeout
             | Cause::ClientSendTimeout
+            | Cause::ClientTooSlow
+            | Cause::ClientReadsTooSlow
             | Cause::ClientGone
             | Cause::ClientCut
             | Cause::TunnelTimeout
@@ -491,6 +512,7 @@ impl Failure {
             | Cause::UnknownHost
             | Cause::RedirectCycle
             | Cause::Overload
+            | Cause::OutOfMemory
             | Cause::Internal => Level::Error,
         }
     }
@@ -604,6 +626,8 @@ impl Failure {
             Cause::ClientHeadTimeout | Cause::ClientBodyTimeout | Cause::ClientSendTimeout => {
                 "client timed out"
             }
+            Cause::ClientTooSlow => "client sends slower than client_min_rate",
+            Cause::ClientReadsTooSlow => "client reads slower than send_min_rate",
             Cause::ClientGone => match self.phase {
                 Phase::Connect
                 | Phase::Handshake
@@ -642,6 +666,7 @@ impl Failure {
             Cause::BadTarget => "invalid URL",
             Cause::UnknownHost => "no resolver defined to resolve",
             Cause::RedirectCycle => "rewrite or internal redirection cycle",
+            Cause::OutOfMemory => "worker_memory is not enough",
             Cause::Overload => "worker connections or buffers are not enough",
             Cause::Internal => "request could not be processed",
             Cause::Shutdown => "worker shutdown timeout, exchange is ended",
@@ -704,7 +729,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     /// One of each, with the phase it usually comes in.
-    const ALL: [(Phase, Cause); 46] = [
+    const ALL: [(Phase, Cause); 49] = [
         (Phase::RequestHead, Cause::BadRequest),
         (Phase::RequestLine, Cause::BadVersion),
         (Phase::RequestHead, Cause::UnknownCoding),
@@ -720,6 +745,8 @@ mod tests {
         (Phase::RequestHead, Cause::ClientHeadTimeout),
         (Phase::RequestBody, Cause::ClientBodyTimeout),
         (Phase::SendResponse, Cause::ClientSendTimeout),
+        (Phase::RequestBody, Cause::ClientTooSlow),
+        (Phase::SendResponse, Cause::ClientReadsTooSlow),
         (Phase::AwaitHead, Cause::ClientGone),
         (Phase::RequestBody, Cause::ClientCut),
         (Phase::Route, Cause::Loop),
@@ -749,6 +776,7 @@ mod tests {
         (Phase::Connect, Cause::UnknownHost),
         (Phase::Route, Cause::RedirectCycle),
         (Phase::Route, Cause::Overload),
+        (Phase::Route, Cause::OutOfMemory),
         (Phase::Route, Cause::Internal),
         (Phase::ReadBody, Cause::Shutdown),
     ];
@@ -955,6 +983,15 @@ mod tests {
             (UnknownHost, 502, None, Outcome::NotCounted, After::Keep),
             (RedirectCycle, 500, None, Outcome::NotCounted, After::Close),
             (Overload, 503, None, Outcome::NotCounted, After::Close),
+            (OutOfMemory, 503, None, Outcome::NotCounted, After::Close),
+            (ClientTooSlow, 408, None, Outcome::NotCounted, After::Close),
+            (
+                ClientReadsTooSlow,
+                0,
+                None,
+                Outcome::NotCounted,
+                After::Abort,
+            ),
             (Internal, 500, None, Outcome::NotCounted, After::Close),
             (Shutdown, 0, None, Outcome::NotCounted, After::Abort),
         ];

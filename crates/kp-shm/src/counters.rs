@@ -61,6 +61,10 @@ counters! {
     ConnectionsRefused, Counter, "connections_refused", "connections", "Client connections answered with 503 or closed because no connection slot or descriptor was left.";
     ConnectionsActive, Gauge, "connections_active", "connections", "Client connections open now, idle ones included.";
     ConnectionsIdle, Gauge, "connections_idle", "connections", "Client connections kept alive and waiting for a request.";
+    ConnectionsShed, Counter, "connections_shed", "connections", "Connections closed to make room for others: idle ones, and those that had waited longest for a request head.";
+    RequestsRefusedMemory, Counter, "requests_refused_memory", "requests", "Requests answered with 503 because worker_memory was used up.";
+    MemoryInUse, Gauge, "memory_in_use_bytes", "bytes", "Memory as worker_memory counts it: connections, buffers, bodies, and an estimate of the kernel's part.";
+    MemoryHeld, Gauge, "memory_held_bytes", "bytes", "Of that, answers that were taken from their upstreams and wait for slow clients.";
     Requests, Counter, "requests", "requests", "Request heads received whole, or rejected.";
     RequestsActive, Gauge, "requests_active", "requests", "Requests being worked on now.";
     Responses1xx, Counter, "responses_1xx", "responses", "Responses with an informational status, switched protocols included.";
@@ -85,6 +89,7 @@ counters! {
     TimeoutsClientHeader, Counter, "timeouts_client_header", "timeouts", "client_header_timeout passed before a head was whole.";
     TimeoutsClientBody, Counter, "timeouts_client_body", "timeouts", "client_body_timeout passed between two reads of a request body.";
     TimeoutsClientSend, Counter, "timeouts_client_send", "timeouts", "send_timeout passed between two writes to a client.";
+    ClientsTooSlow, Counter, "clients_too_slow", "requests", "Requests ended because their client sent or took less than client_min_rate or send_min_rate.";
     TimeoutsClientIdle, Counter, "timeouts_client_idle", "timeouts", "keepalive_timeout passed without a further request.";
     TimeoutsUpstreamConnect, Counter, "timeouts_upstream_connect", "timeouts", "proxy_connect_timeout passed before a connection was open.";
     TimeoutsUpstreamSend, Counter, "timeouts_upstream_send", "timeouts", "proxy_send_timeout passed between two writes to an upstream.";

@@ -19,6 +19,8 @@ pub(crate) fn counter_of(failure: &Failure) -> Option<Counter> {
         Cause::ClientHeadTimeout => Counter::TimeoutsClientHeader,
         Cause::ClientBodyTimeout => Counter::TimeoutsClientBody,
         Cause::ClientSendTimeout => Counter::TimeoutsClientSend,
+        Cause::ClientTooSlow | Cause::ClientReadsTooSlow => Counter::ClientsTooSlow,
+        Cause::OutOfMemory => Counter::RequestsRefusedMemory,
         Cause::ClientGone | Cause::ClientCut => Counter::ClientAborts,
         Cause::NoLivePeer => Counter::UpstreamNoLivePeers,
         Cause::ConnectFailed(_) => Counter::UpstreamConnectFailures,

@@ -7,7 +7,7 @@ use super::{
 use crate::diagnostic::Diagnostic;
 use crate::model::{
     AddHeader, BodyInFile, CertificateCache, CipherSuite, CookieFlags, ErrorPage, ErrorPageStatus,
-    ErrorPageTarget, Forwarding, KeepaliveDisable, Level, LingeringClose, NextUpstream,
+    ErrorPageTarget, Forwarding, KeepaliveDisable, Level, LingeringClose, MinRate, NextUpstream,
     ProxyHttpVersion, Replace, RequestBuffering, ServerTokens, SetHeader, TlsProtocols, TypeMapId,
 };
 use crate::span::Spanned;
@@ -58,6 +58,9 @@ inherited! {
         client_body_temp_path: PathBuf,
         client_body_in_file_only: BodyInFile,
         send_timeout: Duration,
+        /// `None`: `off`, as in the next one.
+        client_min_rate: Option<MinRate>,
+        send_min_rate: Option<MinRate>,
         reset_timedout_connection: bool,
         lingering_close: LingeringClose,
         lingering_time: Duration,

@@ -26,6 +26,7 @@ pub(crate) struct MainDraft {
     pub(crate) worker_cpu_affinity: Option<Spanned<CpuAffinity>>,
     pub(crate) worker_shutdown_timeout: Option<Spanned<Duration>>,
     pub(crate) stop_signal: Option<Spanned<StopSignal>>,
+    pub(crate) worker_memory: Option<Spanned<u64>>,
     pub(crate) error_log: Option<Spanned<Vec<(ErrorLogTargetDraft, Level)>>>,
     pub(crate) worker_connections: Option<Spanned<u32>>,
     pub(crate) multi_accept: Option<Spanned<bool>>,
@@ -255,6 +256,21 @@ impl Reader<'_> {
                 name: word.text.clone(),
                 group: group.text.clone(),
             })
+        });
+    }
+
+    /// `worker_memory`.
+    pub(crate) fn worker_memory(&mut self, directive: &Directive, slot: &mut Option<Spanned<u64>>) {
+        // With less a worker would refuse its first request.
+        const LEAST: u64 = 8 << 20;
+        self.put(directive, slot, |reader, word| {
+            let size: u64 = reader.read_size(directive, word)?;
+            if size < LEAST {
+                let message = "\"worker_memory\" directive invalid value";
+                reader.refuse(word.span, message, "it must be at least 8m");
+                return None;
+            }
+            Some(size)
         });
     }
 

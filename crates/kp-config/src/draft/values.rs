@@ -2,6 +2,7 @@
 
 use super::Reader;
 use crate::diagnostic::Diagnostic;
+use crate::model::MinRate;
 use crate::span::Spanned;
 use crate::suggest::nearest;
 use crate::syntax::{Directive, Word};
@@ -133,7 +134,11 @@ impl Reader<'_> {
         });
     }
 
-    fn read_size<T: TryFrom<u64>>(&mut self, directive: &Directive, word: &Word) -> Option<T> {
+    pub(crate) fn read_size<T: TryFrom<u64>>(
+        &mut self,
+        directive: &Directive,
+        word: &Word,
+    ) -> Option<T> {
         let size = value::size(&word.text).and_then(|size| T::try_from(size).ok());
         if size.is_none() {
             let message = format!("\"{}\" directive invalid value", directive.name.text);
@@ -221,6 +226,45 @@ impl Reader<'_> {
     /// A text with variables.
     pub(crate) fn template(&mut self, directive: &Directive, slot: &mut Option<Spanned<Template>>) {
         self.put(directive, slot, Self::compile);
+    }
+
+    /// `off`, or bytes a second and the time they are measured over.
+    pub(crate) fn min_rate(
+        &mut self,
+        directive: &Directive,
+        slot: &mut Option<Spanned<Option<MinRate>>>,
+    ) {
+        self.put(directive, slot, |reader, word| {
+            let window = directive.args.get(1);
+            if word.text == "off" && window.is_none() {
+                return Some(None);
+            }
+            let bytes_per_second: u64 = reader.read_size(directive, word)?;
+            let window = match window {
+                Some(word) => reader.read_window(directive, word)?,
+                None => MinRate::WINDOW,
+            };
+            Some((bytes_per_second > 0).then_some(MinRate {
+                bytes_per_second,
+                window,
+            }))
+        });
+    }
+
+    /// `window=time`.
+    fn read_window(&mut self, directive: &Directive, word: &Word) -> Option<Duration> {
+        let name = &directive.name.text;
+        let Some(text) = Self::parameter(word, "window") else {
+            let message = format!("invalid parameter \"{}\"", word.text);
+            self.refuse(word.span, message, "it is `window=time`");
+            return None;
+        };
+        let time = value::time(text, Finest::Milliseconds).filter(|time| !time.is_zero());
+        if time.is_none() {
+            let message = format!("\"{name}\" directive invalid value");
+            self.refuse(word.span, message, TIME_HINT);
+        }
+        time
     }
 
     /// A size that may have variables; without them it is checked here.

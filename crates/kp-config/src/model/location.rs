@@ -84,6 +84,10 @@ pub struct Location {
     pub client_body_in_file_only: BodyInFile,
     /// `send_timeout`, default 60 s, between two writes.
     pub send_timeout: Duration,
+    /// `client_min_rate` (kp), default off: how fast a request body must come.
+    pub client_min_rate: Option<MinRate>,
+    /// `send_min_rate` (kp), default off: how fast a response must be taken.
+    pub send_min_rate: Option<MinRate>,
     /// `reset_timedout_connection`, default off.
     pub reset_timedout_connection: bool,
     /// `lingering_close`, default on.
@@ -124,6 +128,20 @@ pub struct Location {
     pub log_subrequest: bool,
     /// Everything of the proxy module.
     pub proxy: Proxy,
+}
+
+/// `client_min_rate`, `send_min_rate`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MinRate {
+    /// Bytes per second, above 0.
+    pub bytes_per_second: u64,
+    /// `window=`: how long is waited for a client before it is judged; as long again before the first time.
+    pub window: Duration,
+}
+
+impl MinRate {
+    /// Without `window=`: long enough for the pauses of a mobile network.
+    pub const WINDOW: Duration = Duration::from_secs(5);
 }
 
 /// Who answers a request in a location (nginx's content handler).

@@ -97,6 +97,8 @@ pub struct Main {
     pub worker_cpu_affinity: CpuAffinity,
     /// `worker_shutdown_timeout`; `None`: wait for ever.
     pub worker_shutdown_timeout: Option<Duration>,
+    /// `worker_memory` (kp), default 512m: bytes a worker may use.
+    pub worker_memory: u64,
     /// `stop_signal`, default fast.
     pub stop_signal: StopSignal,
     /// `working_directory`.

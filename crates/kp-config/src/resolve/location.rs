@@ -225,6 +225,8 @@ impl<'a, 'e> Builder<'a, 'e> {
             ),
             client_body_in_file_only: or(level.client_body_in_file_only, BodyInFile::Off),
             send_timeout: or(level.send_timeout, seconds(60)),
+            client_min_rate: or(level.client_min_rate, None),
+            send_min_rate: or(level.send_min_rate, None),
             reset_timedout_connection: or(level.reset_timedout_connection, false),
             lingering_close: or(level.lingering_close, LingeringClose::On),
             lingering_time: or(level.lingering_time, seconds(30)),

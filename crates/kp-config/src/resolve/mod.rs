@@ -134,6 +134,7 @@ fn main(draft: MainDraft, reader: &mut Reader<'_>) -> Main {
             .worker_shutdown_timeout
             .map(|value| value.value)
             .filter(|time| !time.is_zero()),
+        worker_memory: or(draft.worker_memory, 512 << 20),
         stop_signal: or(draft.stop_signal, StopSignal::Fast),
         working_directory: draft.working_directory.map(|value| value.value),
     }
