@@ -5,13 +5,17 @@
 //! different configurations use the same row at the same time. Out of rows means a private row and a warning, never a
 //! failed start.
 
+mod checks;
 mod counters;
+mod lease;
 mod peers;
 mod repair;
 mod scoreboard;
 mod tickets;
 
+pub use checks::{CheckChange, CheckRow, CheckState, Checks, Thresholds};
 pub use counters::{Block, Counter, Counters, Kind};
+pub use lease::{Claimant, Lease};
 pub use peers::{Health, Key, PeerRow, Peers};
 pub use repair::Repair;
 pub use scoreboard::{Process, Row, Scoreboard, State};
@@ -45,6 +49,7 @@ pub struct Shm {
     scoreboard: Scoreboard,
     counters: Counters,
     peers: Peers,
+    checks: Checks,
 }
 
 impl Shm {
@@ -70,6 +75,13 @@ impl Shm {
                 cells(Peers::row_cells(sizes.peers))?,
                 cells(sizes.processes * sizes.peers)?,
             ),
+            // Nobody holds a share of a check, so there is no table of shares.
+            checks: Checks::new(Peers::new(
+                sizes.peers,
+                cells(Peers::directory_cells(sizes.peers))?,
+                cells(Peers::row_cells(sizes.peers))?,
+                &[],
+            )),
         })
     }
 
@@ -88,10 +100,16 @@ impl Shm {
         self.peers
     }
 
+    /// What active checks have found out.
+    pub fn checks(&self) -> Checks {
+        self.checks
+    }
+
     /// Takes back what a dead process held and frees its row. Only the master calls this, once per death, after the
     /// process was waited for.
     pub fn reap(&self, row: Row) {
         self.peers.reap(row);
+        self.checks.reap(row);
         self.counters.reap(row);
         self.scoreboard.free(row);
     }

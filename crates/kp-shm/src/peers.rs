@@ -115,6 +115,15 @@ impl Peers {
         }
     }
 
+    /// The cells of this identity's row, of which nobody has a share; `None` where the table is full.
+    pub(crate) fn shared_cells(&self, key: Key) -> Option<&'static [AtomicU64]> {
+        let found = self.find_or_insert(key);
+        if found.is_none() {
+            self.header[OVERFLOWS].fetch_add(1, Relaxed);
+        }
+        Some(self.cells(found?))
+    }
+
     /// How many claims found no room and were given a private row, which is worth a warning.
     pub fn overflows(&self) -> u64 {
         self.header[OVERFLOWS].load(Relaxed)
@@ -203,7 +212,7 @@ impl Peers {
         cells[KEY_HIGH].load(Acquire) == key.high() && cells[KEY_LOW].load(Relaxed) == key.low()
     }
 
-    fn cells(&self, index: usize) -> &'static [AtomicU64] {
+    pub(crate) fn cells(&self, index: usize) -> &'static [AtomicU64] {
         &self.rows[index * WIDTH..][..WIDTH]
     }
 

@@ -43,6 +43,7 @@ pub(crate) fn upstream(balancer: Balancer, servers: Vec<ServerLine>) -> Upstream
         zone: None,
         balancer,
         keepalive: None,
+        checks: Vec::new(),
         span: Span::default(),
     }
 }

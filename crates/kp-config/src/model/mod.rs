@@ -3,11 +3,13 @@
 //! Tables are flat and indexed by small ids, so that a request carries numbers, not references. Everything that is
 //! inherited (http → server → location) is already merged into each [`Location`].
 
+mod health;
 mod location;
 mod proxy;
 mod tls;
 mod upstream;
 
+pub use health::*;
 pub use location::*;
 pub use proxy::*;
 pub use tls::*;
@@ -55,6 +57,8 @@ ids! {
     TypeMapId,
     /// Indexes [`Http::tls_identities`].
     TlsIdentityId,
+    /// Indexes [`Http::matches`].
+    MatchId,
 }
 
 /// One complete configuration.
@@ -199,6 +203,8 @@ pub struct Http {
     pub ticket_rotation: Duration,
     /// Distinct ways to speak TLS with upstreams.
     pub tls_identities: Vec<TlsIdentity>,
+    /// `match` blocks in file order.
+    pub matches: Vec<MatchBlock>,
 }
 
 /// A regular expression as written.

@@ -17,6 +17,8 @@ pub struct Upstream {
     pub balancer: Balancer,
     /// `keepalive`; `None`: off.
     pub keepalive: Option<Keepalive>,
+    /// `health_check`s of the locations that pass to it. A peer is usable only if all of them let it.
+    pub checks: Vec<HealthCheck>,
     /// Where it was written.
     pub span: Span,
 }

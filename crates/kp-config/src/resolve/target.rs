@@ -222,6 +222,7 @@ fn implicit_group(authority: &str, addresses: Vec<PeerAddress>, span: Span) -> U
         zone: None,
         balancer: Balancer::RoundRobin,
         keepalive: None,
+        checks: Vec::new(),
         span,
     }
 }

@@ -38,6 +38,7 @@ pub(super) fn resolve(draft: UpstreamDraft, reader: &mut Reader<'_>) -> Upstream
             Some(BalancerDraft::Random { two }) => Balancer::Random { two },
         },
         keepalive,
+        checks: Vec::new(),
         span: draft.span,
     }
 }
