@@ -340,6 +340,9 @@ table! {
     "server_name_in_redirect" "on | off", HSL, (1), ONCE, "off", {}, [level flag server_name_in_redirect], "Whether they name the first `server_name` instead of the request's host.";
     "error_page" "code ... [=[answer]] uri", HSLI, (2+), MANY, none, {}, [level error_page error_pages], "Where errors are answered from: a URI, a URL or a named location.";
     "recursive_error_pages" "on | off", HSL, (1), ONCE, "off", {}, [level flag recursive_error_pages], "Whether an error page may have error pages.";
+    "set_real_ip_from" "address | CIDR | unix: | name", HSL, (1), MANY, none, {}, [level real_ip_from real_ip_from], "Whose word about the client's address is taken. A level with its own inherits none.";
+    "real_ip_header" "field", HSL, (1), ONCE, "X-Real-IP", {}, [level real_ip_header real_ip_header], "Where the client's address is found. The lines of `X-Forwarded-For` and the elements of `Forwarded` (RFC 7239) are one list; of any other field the first line is read.";
+    "real_ip_recursive" "on | off", HSL, (1), ONCE, "off", {}, [level flag real_ip_recursive], "`off`: the last address of the list; `on`: the last one that is not itself trusted.";
     "add_header" "name value [always]", HSLI, (2 to 3), MANY, none, {}, [level add_header add_headers], "Adds a field to answers with status 200, 201, 204, 206, 301, 302, 303, 304, 307 or 308, with `always` to any. A level with its own inherits none.";
     "add_trailer" "name value [always]", HSLI, (2 to 3), MANY, none, {}, [level add_header add_trailers], "The same as a trailer, after a chunked body.";
     "early_hints" "string ...", HSL, (1+), ONCE, none, {}, [level arguments early_hints], "Passes 103 answers on when any of the values is neither empty nor 0.";

@@ -121,6 +121,8 @@ builtins! {
     ProxyHost = "proxy_host",
     ProxyPort = "proxy_port",
     QueryString = "query_string",
+    RealipRemoteAddr = "realip_remote_addr",
+    RealipRemotePort = "realip_remote_port",
     RealpathRoot = "realpath_root",
     RemoteAddr = "remote_addr",
     RemotePort = "remote_port",

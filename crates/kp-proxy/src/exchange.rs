@@ -57,8 +57,10 @@ pub struct Connection {
     pub requests: u32,
     /// Monotonic ms of accept.
     pub accepted_ms: u64,
-    /// Peer address; `None` for a unix socket.
+    /// The client's address; `None` for a unix socket. What a trusted proxy says about it stands here.
     pub remote: Option<SocketAddr>,
+    /// Who connected.
+    pub connected: Option<SocketAddr>,
     /// The listener.
     pub listener: ListenerId,
     /// `$pipe`: bytes of this request were there before the one in front of it was done.
@@ -66,6 +68,14 @@ pub struct Connection {
     /// The TLS connection; `None`: there is none, be it because the listener has no `ssl`, be it because the client spoke
     /// plain HTTP to one that has.
     pub tls: Option<Rc<TlsFacts>>,
+}
+
+impl Connection {
+    /// Notes who connected, before anybody else is asked who it is.
+    pub fn connected_from(&mut self, remote: Option<SocketAddr>) {
+        self.remote = remote;
+        self.connected = remote;
+    }
 }
 
 /// The request and what routing made of it.

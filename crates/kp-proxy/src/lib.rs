@@ -23,6 +23,7 @@ mod persistence;
 mod program;
 mod proxy_cookie;
 mod proxy_redirect;
+mod real_ip;
 mod redirect;
 mod regex;
 pub mod request_head;

@@ -23,7 +23,8 @@ use crate::target::resolve_target;
 use crate::tls_policy;
 use crate::{
     After, Answer, Attempt, Context, ErrorAction, Exchange, Failure, Fault, Program, Routed, begin,
-    directory_redirect, forwarding, internal_redirect, named_location, response_head, vars,
+    directory_redirect, forwarding, internal_redirect, named_location, real_ip, response_head,
+    vars,
 };
 use kp_config::model::{
     BodyInFile, Handler, Location, ProxyHttpVersion, RequestBuffering, UpstreamId,
@@ -118,7 +119,16 @@ impl Exchange {
             let failure = Failure::new(failure::Phase::RequestHead, cause);
             return self.fail(failure, program, context);
         }
+        self.apply_real_ip(context);
         self.route(program, context)
+    }
+
+    /// Asks those the location in force trusts who the client is.
+    fn apply_real_ip(&mut self, context: &Context<'_>) {
+        let location = context.config.http.locations.get(self.location.index());
+        if let Some(real_ip) = location.and_then(|location| location.real_ip.as_ref()) {
+            real_ip::apply(self, real_ip);
+        }
     }
 
     /// A head that was refused is answered by the default server of its listener.
@@ -138,7 +148,10 @@ impl Exchange {
     /// Finds out who answers.
     fn route(&mut self, program: &Program, context: &Context<'_>) -> Action {
         match program.route(self, context) {
-            Routed::Handle => self.dispatch(program, context),
+            Routed::Handle => {
+                self.apply_real_ip(context);
+                self.dispatch(program, context)
+            }
             Routed::Answer(answer) => self.answer(answer, program, context),
             Routed::Close(status) => {
                 self.machine.phase = Phase::Answer;

@@ -7,8 +7,9 @@ use super::{
 use crate::diagnostic::Diagnostic;
 use crate::model::{
     AddHeader, BodyInFile, CertificateCache, CipherSuite, CookieFlags, ErrorPage, ErrorPageStatus,
-    ErrorPageTarget, Forwarding, KeepaliveDisable, Level, LingeringClose, MinRate, NextUpstream,
-    ProxyHttpVersion, Replace, RequestBuffering, ServerTokens, SetHeader, TlsProtocols, TypeMapId,
+    ErrorPageTarget, Forwarding, KeepaliveDisable, Level, LingeringClose, MinRate, Network,
+    NextUpstream, ProxyHttpVersion, RealIpHeader, Replace, RequestBuffering, ServerTokens,
+    SetHeader, TlsProtocols, TypeMapId,
 };
 use crate::span::Spanned;
 use crate::syntax::{Directive, Word};
@@ -58,6 +59,9 @@ inherited! {
         client_body_temp_path: PathBuf,
         client_body_in_file_only: BodyInFile,
         send_timeout: Duration,
+        real_ip_from: Vec<Network>,
+        real_ip_header: RealIpHeader,
+        real_ip_recursive: bool,
         /// `None`: `off`, as in the next one.
         client_min_rate: Option<MinRate>,
         send_min_rate: Option<MinRate>,

@@ -12,6 +12,7 @@ mod main;
 mod map;
 mod proxy;
 mod reader;
+mod real_ip;
 mod tls;
 mod upstream;
 mod values;

@@ -84,6 +84,8 @@ pub struct Location {
     pub client_body_in_file_only: BodyInFile,
     /// `send_timeout`, default 60 s, between two writes.
     pub send_timeout: Duration,
+    /// `set_real_ip_from` and its companions; `None`: the client is who connects.
+    pub real_ip: Option<RealIp>,
     /// `client_min_rate` (kp), default off: how fast a request body must come.
     pub client_min_rate: Option<MinRate>,
     /// `send_min_rate` (kp), default off: how fast a response must be taken.

@@ -5,13 +5,17 @@
 
 mod health;
 mod location;
+mod network;
 mod proxy;
+mod real_ip;
 mod tls;
 mod upstream;
 
 pub use health::*;
 pub use location::*;
+pub use network::*;
 pub use proxy::*;
+pub use real_ip::*;
 pub use tls::*;
 pub use upstream::*;
 

@@ -9,7 +9,8 @@ use crate::draft::{
 use crate::model::{
     AccessLog, AccessLogTarget, BodyInFile, ErrorLog, Handler, Http, KeepaliveDisable, Level,
     LingeringClose, Location, LocationId, LocationMatch, LocationTable, LogFormat, LogFormatId,
-    Rewrite, Root, ServerId, ServerTokens, TlsIdentity, TypeMapId, Upstream, UpstreamId,
+    RealIp, RealIpHeader, Rewrite, Root, ServerId, ServerTokens, TlsIdentity, TypeMapId, Upstream,
+    UpstreamId,
 };
 use crate::span::{Span, Spanned};
 use crate::suggest::nearest;
@@ -225,6 +226,14 @@ impl<'a, 'e> Builder<'a, 'e> {
             ),
             client_body_in_file_only: or(level.client_body_in_file_only, BodyInFile::Off),
             send_timeout: or(level.send_timeout, seconds(60)),
+            real_ip: level.real_ip_from.map(|from| RealIp {
+                trusted: from.value,
+                header: or(
+                    level.real_ip_header,
+                    RealIpHeader::Field("x-real-ip".to_owned()),
+                ),
+                recursive: or(level.real_ip_recursive, false),
+            }),
             client_min_rate: or(level.client_min_rate, None),
             send_min_rate: or(level.send_min_rate, None),
             reset_timedout_connection: or(level.reset_timedout_connection, false),

@@ -228,10 +228,9 @@ fn of_client(builtin: Builtin, exchange: &Exchange, out: &mut Vec<u8>) -> Option
     let remote = exchange.connection.remote;
     Some(match builtin {
         Builtin::RemoteAddr => remote_address(remote, out),
-        Builtin::RemotePort => match remote {
-            Some(remote) => decimal(remote.port(), out),
-            None => true,
-        },
+        Builtin::RemotePort => port_of(remote, out),
+        Builtin::RealipRemoteAddr => remote_address(exchange.connection.connected, out),
+        Builtin::RealipRemotePort => port_of(exchange.connection.connected, out),
         Builtin::BinaryRemoteAddr => match remote.map(|remote| remote.ip()) {
             Some(IpAddr::V4(ip)) => bytes(&ip.octets(), out),
             Some(IpAddr::V6(ip)) => bytes(&ip.octets(), out),
@@ -325,6 +324,14 @@ fn request_port(head: &RequestHead) -> Option<u16> {
     kp_http::target::split_host(host)?
         .1
         .filter(|&port| port != 0)
+}
+
+/// Empty on a unix socket and where a proxy did not name it.
+fn port_of(remote: Option<SocketAddr>, out: &mut Vec<u8>) -> bool {
+    match remote.map(|remote| remote.port()) {
+        Some(0) | None => true,
+        Some(port) => decimal(port, out),
+    }
 }
 
 fn remote_address(remote: Option<SocketAddr>, out: &mut Vec<u8>) -> bool {
