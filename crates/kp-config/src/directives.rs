@@ -361,6 +361,8 @@ table! {
     "proxy_read_timeout" "time", HSL, (1), ONCE, "60s", {}, [level time read_timeout], "The longest pause between two reads from an upstream.";
     "proxy_next_upstream" "error | timeout | invalid_header | http_500 | http_502 | http_503 | http_504 | http_403 | http_404 | http_429 | non_idempotent | updating | off ...", HSL, (1+), MANY, "error timeout", {}, [level next_upstream next_upstream], "When a request is passed to the next server.";
     "proxy_next_upstream_tries" "number", HSL, (1), ONCE, "0", {}, [level number next_upstream_tries], "The most servers tried for a request; 0 is no limit.";
+    "proxy_try_timeout" "time", HSL, (1), ONCE, "0", {}, [level time try_timeout], "How long one server may take, from the moment it is chosen to its response head; then the next one is tried as after a timeout. 0 is no limit (kp's own).";
+    "proxy_retry_backoff" "[base=time] [max=time] | off", HSL, (1 to 2), ONCE, "base=25ms max=250ms", {}, [level retry_backoff retry_backoff], "The pause before a third and every further attempt, and before a server is asked again that was tried already: a random time up to `base`, doubled each time up to `max` (kp's own).";
     "proxy_next_upstream_timeout" "time", HSL, (1), ONCE, "0", {}, [level time next_upstream_timeout], "How long further servers are tried; 0 is no limit.";
     "proxy_buffering" "on | off", HSL, (1), ONCE, "on", {}, [level flag buffering], "Whether the upstream's answer is read ahead of a slow client, up to `proxy_buffers`.";
     "proxy_buffer_size" "size", HSL, (1), ONCE, "4k", {}, [level positive_size buffer_size], "The first buffer of the head of an upstream's answer; it grows to 64k.";
@@ -403,12 +405,15 @@ table! {
     "proxy_ssl_session_reuse" "on | off", HSL, (1), ONCE, "on", {}, [level flag tls_session_reuse], "Whether sessions with upstreams are resumed.";
     "proxy_ssl_alpn" "protocol ...", HSL, (1+), ONCE, none, {}, [level alpn tls_alpn], "Protocols offered to the upstream, such as `http/1.1`; without it none are (kp's own in http).";
 
-    "server" "address [weight=number] [max_conns=number] [max_fails=number] [fail_timeout=time] [backup] [down]", U, (1+), MANY, none, {}, [upstream server], "A server of the group: `host[:port]` or `unix:path`, port 80 by default. A name with several addresses is several servers.";
+    "server" "address [weight=number] [max_conns=number] [max_fails=number] [fail_timeout=time] [route=string] [backup] [down] [drain]", U, (1+), MANY, none, {}, [upstream server], "A server of the group: `host[:port]` or `unix:path`, port 80 by default. A name with several addresses is several servers.";
     "zone" "name [size]", U, (1 to 2), ONCE, none, {}, [upstream zone], "Shares the state of the group's servers among the workers.";
     "least_conn" "", U, (0), ONCE, none, {}, [upstream least_conn], "Chooses the server with the fewest connections by weight.";
     "ip_hash" "", U, (0), ONCE, none, {}, [upstream ip_hash], "Chooses by the client's address (its first three bytes with IPv4).";
     "hash" "key [consistent]", U, (1 to 2), ONCE, none, {}, [upstream hash], "Chooses by a key; `consistent` moves few keys when servers change (ketama).";
     "random" "[two [least_conn]]", U, (0 to 2), ONCE, none, {}, [upstream random], "Chooses by chance; with `two` the less loaded of two.";
+    "queue" "number [timeout=time]", U, (1 to 2), ONCE, none, {}, [upstream queue], "How many requests wait in each worker while every server has `max_conns` connections in use, and how long (60s); who comes then, or waited so long, gets 503.";
+    "retry_budget" "[percent=number] [min=number] | off", U, (1 to 2), ONCE, "percent=20 min=10", {}, [upstream retry_budget], "How many repeated attempts may be under way at once: a share of all attempts under way in the group, and `min` in any case. What failed to connect and stale connections do not count. A retry beyond it is not made: the client gets the failure (kp's own).";
+    "sticky" "cookie name [expires=time | max] [domain=string] [httponly] [samesite=strict | lax | none | $variable] [secure] [path=path] | route $variable ... | learn create=$variable lookup=$variable zone=name:size [timeout=time] [header]", U, (2+), ONCE, none, {}, [upstream sticky], "Keeps the requests of a session at one server: by a cookie that names it, by a server's `route=`, or by what responses were seen to begin.";
     "keepalive" "connections [local]", U, (1 to 2), ONCE, "32 local", {}, [upstream keepalive], "How many idle connections each worker keeps; `local`: each used again only from the location that opened it. 0 turns it off.";
     "keepalive_requests" "number", U, (1), ONCE, "1000", {}, [upstream keepalive_requests], "The most requests on one upstream connection.";
     "keepalive_time" "time", U, (1), ONCE, "1h", {}, [upstream keepalive_time], "The age after which an upstream connection is not kept any more.";

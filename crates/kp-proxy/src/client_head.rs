@@ -103,7 +103,7 @@ impl<'a> ClientHead<'a> {
         }
     }
 
-    /// Writes the `add_header`s and the end of the head.
+    /// Writes the cookie of the session, the `add_header`s and the end of the head.
     pub(crate) fn close(
         self,
         out: &mut Vec<u8>,
@@ -111,6 +111,7 @@ impl<'a> ClientHead<'a> {
         program: &Program,
         context: &Context<'_>,
     ) {
+        out.extend_from_slice(&exchange.response.sticky);
         for header in applicable(&self.location.add_headers, self.status) {
             // Before each, since a value may read `$sent_http_*` of an earlier one.
             self.keep(out, exchange, program);

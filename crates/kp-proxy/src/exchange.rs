@@ -156,6 +156,8 @@ pub struct Response {
     pub sent_head: Vec<u8>,
     /// Fields of an upstream's head that survive its `X-Accel-Redirect` (`Name: value\r\n`…); they join the final head.
     pub carried: Vec<u8>,
+    /// The `Set-Cookie` line of `sticky cookie` for the peer that was asked last; empty: none.
+    pub sticky: Vec<u8>,
     /// The trailers as sent.
     pub sent_trailers: Vec<u8>,
 }
@@ -181,6 +183,7 @@ impl Response {
         self.upstream_trailers.clear();
         self.sent_head.clear();
         self.carried.clear();
+        self.sticky.clear();
         self.sent_trailers.clear();
     }
 }

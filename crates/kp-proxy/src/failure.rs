@@ -127,6 +127,8 @@ pub enum Cause {
     UpstreamReset(i32),
     /// The response head did not come within `proxy_read_timeout`.
     UpstreamTimeout,
+    /// The attempt did not get as far as a response head within `proxy_try_timeout`.
+    TryTimeout,
     /// A response head that is malformed, ambiguous or framed badly.
     UpstreamInvalidHead,
     /// The response head is larger than kp takes.
@@ -220,6 +222,7 @@ impl Failure {
             | Cause::UpstreamClosed
             | Cause::UpstreamReset(_)
             | Cause::UpstreamTimeout
+            | Cause::TryTimeout
             | Cause::UpstreamInvalidHead
             | Cause::UpstreamHeadTooLarge
             | Cause::UpstreamStatus(_)
@@ -271,7 +274,10 @@ impl Failure {
             | Cause::UpstreamHeadTooLarge
             | Cause::UnknownHost => 502,
             Cause::QueueFull | Cause::QueueTimeout | Cause::Overload | Cause::OutOfMemory => 503,
-            Cause::ConnectTimeout | Cause::SendTimeout | Cause::UpstreamTimeout => 504,
+            Cause::ConnectTimeout
+            | Cause::SendTimeout
+            | Cause::UpstreamTimeout
+            | Cause::TryTimeout => 504,
             Cause::BadVersion => 505,
             Cause::Loop => 508,
             Cause::UpstreamStatus(status) => status,
@@ -299,9 +305,10 @@ impl Failure {
             | Cause::SendFailed(_)
             | Cause::UpstreamClosed
             | Cause::UpstreamReset(_) => Some(retry::Failure::Error),
-            Cause::ConnectTimeout | Cause::SendTimeout | Cause::UpstreamTimeout => {
-                Some(retry::Failure::Timeout)
-            }
+            Cause::ConnectTimeout
+            | Cause::SendTimeout
+            | Cause::UpstreamTimeout
+            | Cause::TryTimeout => Some(retry::Failure::Timeout),
             Cause::UpstreamInvalidHead | Cause::UpstreamHeadTooLarge => {
                 Some(retry::Failure::InvalidHeader)
             }
@@ -340,6 +347,19 @@ impl Failure {
             | Cause::Internal
             | Cause::Shutdown => None,
         }
+    }
+
+    /// Whether a retry after it costs the group nothing, so that no `retry_budget` is asked for it: no request reached the
+    /// peer.
+    pub fn is_free(&self) -> bool {
+        matches!(
+            self.cause,
+            Cause::ConnectFailed(_)
+                | Cause::ConnectTimeout
+                | Cause::TlsHandshake
+                | Cause::TlsVerify
+                | Cause::StaleConnection
+        )
     }
 
     /// What it says about the peer that was being asked. As in nginx, a body that breaks off does not count against it:
@@ -390,6 +410,7 @@ impl Failure {
             | Cause::UpstreamClosed
             | Cause::UpstreamReset(_)
             | Cause::UpstreamTimeout
+            | Cause::TryTimeout
             | Cause::UpstreamInvalidHead
             | Cause::UpstreamHeadTooLarge
             | Cause::UpstreamStatus(_)
@@ -443,6 +464,7 @@ impl Failure {
             Cause::UpstreamClosed => "upstream_closed",
             Cause::UpstreamReset(_) => "upstream_reset",
             Cause::UpstreamTimeout => "upstream_timeout",
+            Cause::TryTimeout => "try_timeout",
             Cause::UpstreamInvalidHead => "upstream_invalid_header",
             Cause::UpstreamHeadTooLarge => "upstream_head_too_large",
             Cause::UpstreamStatus(_) => "upstream_status",
@@ -502,6 +524,7 @@ impl Failure {
             | Cause::UpstreamClosed
             | Cause::UpstreamReset(_)
             | Cause::UpstreamTimeout
+            | Cause::TryTimeout
             | Cause::UpstreamInvalidHead
             | Cause::UpstreamHeadTooLarge
             | Cause::BodyTruncated
@@ -653,6 +676,7 @@ impl Failure {
             Cause::ConnectTimeout
             | Cause::SendTimeout
             | Cause::UpstreamTimeout
+            | Cause::TryTimeout
             | Cause::BodyTimeout
             | Cause::TunnelTimeout => "upstream timed out",
             Cause::UpstreamClosed | Cause::BodyTruncated => {
@@ -685,6 +709,7 @@ impl Failure {
             | Cause::ConnectTimeout
             | Cause::SendTimeout
             | Cause::UpstreamTimeout
+            | Cause::TryTimeout
             | Cause::BodyTimeout
             | Cause::TunnelTimeout => Some(ETIMEDOUT),
             _ => None,
@@ -729,7 +754,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     /// One of each, with the phase it usually comes in.
-    const ALL: [(Phase, Cause); 49] = [
+    const ALL: [(Phase, Cause); 50] = [
         (Phase::RequestHead, Cause::BadRequest),
         (Phase::RequestLine, Cause::BadVersion),
         (Phase::RequestHead, Cause::UnknownCoding),
@@ -764,6 +789,7 @@ mod tests {
         (Phase::AwaitHead, Cause::UpstreamClosed),
         (Phase::AwaitHead, Cause::UpstreamReset(104)),
         (Phase::AwaitHead, Cause::UpstreamTimeout),
+        (Phase::AwaitHead, Cause::TryTimeout),
         (Phase::AwaitHead, Cause::UpstreamInvalidHead),
         (Phase::AwaitHead, Cause::UpstreamHeadTooLarge),
         (Phase::AwaitHead, Cause::UpstreamStatus(503)),
@@ -929,6 +955,13 @@ mod tests {
                 UpstreamReset(104),
                 502,
                 Some(Next::Error),
+                Outcome::Failed,
+                After::Keep,
+            ),
+            (
+                TryTimeout,
+                504,
+                Some(Next::Timeout),
                 Outcome::Failed,
                 After::Keep,
             ),

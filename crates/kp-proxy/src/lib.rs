@@ -32,6 +32,7 @@ mod route;
 mod script;
 mod server_names;
 mod step;
+pub mod sticky;
 pub mod target;
 mod templates;
 pub mod tls;

@@ -68,6 +68,14 @@ pub struct Machine {
     pub reused: bool,
     /// The last peer may be picked again although it was tried: only its connection was stale.
     pub forgive: bool,
+    /// The next attempt follows without a pause.
+    pub prompt: bool,
+    /// The group's `retry_budget` has no room; set by the driver before it tells of a failure.
+    pub budget_spent: bool,
+    /// The next attempt takes a place of the budget; taken out by the driver, which books it.
+    pub repeats: bool,
+    /// A retry was not made for want of budget; taken out by the driver, which counts it.
+    pub refused: bool,
     /// The next attempt takes a fresh connection: a pooled one was stale, and so may the others be.
     pub fresh_only: bool,
     /// The method as sent, for the framing of the response (RFC 9112 §6.3 rule 1); set by the driver.

@@ -31,7 +31,6 @@ use kp_config::model::{
 };
 use kp_config::template::{Builtin, Variable};
 use kp_http::{Framing, Known, Method, Version};
-use kp_upstream::retry;
 
 /// More interim responses than this before a final one are an attack, not an upstream.
 const INTERIM_MAX: u32 = 100;
@@ -270,42 +269,9 @@ impl Exchange {
         self.end_attempt(context);
         if self.retry(failure, context) {
             self.machine.reported = Some(failure);
-            return self.acquire();
+            return self.again(context);
         }
         self.fail(failure, program, context)
-    }
-
-    /// Decides whether another peer is tried, and books what the failure says about this one.
-    fn retry(&mut self, failure: Failure, context: &Context<'_>) -> bool {
-        let proxy = &context.config.http.locations[self.location.index()].proxy;
-        let allowed = retry::tries(self.machine.peers, proxy.next_upstream_tries);
-        let situation = retry::Situation {
-            non_idempotent: matches!(
-                self.request.head.method,
-                Method::Post | Method::Lock | Method::Patch
-            ),
-            request_sent: self.machine.request_sent,
-            replayable: self.machine.body != BodyState::Consumed,
-            tries_left: allowed.saturating_sub(self.machine.tries),
-            elapsed: std::time::Duration::from_millis(
-                context
-                    .now
-                    .mono_ms
-                    .saturating_sub(self.machine.first_attempt_ms),
-            ),
-            timeout: proxy.next_upstream_timeout,
-        };
-        let retried = failure
-            .retry()
-            .is_some_and(|kind| retry::may_retry(kind, &proxy.next_upstream, &situation));
-        self.machine.outcome = Some(failure.peer_mark(retried));
-        if retried && failure.cause == Cause::StaleConnection {
-            // The peer did nothing wrong: it may be asked again, and the attempt was free.
-            self.machine.tries = self.machine.tries.saturating_sub(1);
-            self.machine.forgive = true;
-            self.machine.fresh_only = true;
-        }
-        retried
     }
 
     fn on_response_head(&mut self, program: &Program, context: &Context<'_>) -> Action {
@@ -322,7 +288,7 @@ impl Exchange {
         if self.retry(rejected, context) {
             self.end_attempt(context);
             self.machine.reported = Some(rejected);
-            return self.acquire();
+            return self.again(context);
         }
         let location = &context.config.http.locations[self.location.index()];
         if let Some(uri) = response_head::directives(self, program)
@@ -585,6 +551,7 @@ fn elapsed(started_ms: u64, context: &Context<'_>) -> u32 {
     u32::try_from(context.now.mono_ms.saturating_sub(started_ms)).unwrap_or(u32::MAX)
 }
 
+mod retrying;
 mod wait;
 
 #[cfg(test)]

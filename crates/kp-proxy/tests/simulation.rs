@@ -390,6 +390,7 @@ impl<'a> Life<'a> {
         let cause = self.cause(&input);
         let gone = matches!(input, Input::ClientGone | Input::ClientCut);
         let waited = matches!(input, Input::Waited(_));
+        self.exchange.machine.budget_spent = self.random.chance(20);
         let mut before = self.exchange.machine.phase;
         if matches!(input, Input::BodyRefused(_)) {
             // The answer was decided and not a byte of it sent.
@@ -404,12 +405,20 @@ impl<'a> Life<'a> {
         self.seen.insert(name(&action));
         self.check_order(before, &action);
         self.check_uri_changes(&action);
-        let retried = matches!(action, Action::Acquire)
+        let pauses = matches!(
+            action,
+            Action::Wait {
+                for_: WaitFor::Backoff,
+                ..
+            }
+        );
+        let refused = std::mem::take(&mut self.exchange.machine.refused);
+        let retried = (pauses || matches!(action, Action::Acquire))
             && !waited
             && !self.exchange.machine.redirected
             && self.acquires > 0;
         if let Some(cause) = cause {
-            self.mark = Some(Failure::new(Phase::AwaitHead, cause).peer_mark(retried));
+            self.mark = Some(Failure::new(Phase::AwaitHead, cause).peer_mark(retried || refused));
         }
         if matches!(
             cause,
@@ -424,9 +433,22 @@ impl<'a> Life<'a> {
         if gone {
             self.mark = Some(Outcome::NotCounted);
         }
+        if refused {
+            assert!(
+                !retried && self.exchange.machine.budget_spent,
+                "no retry beyond the budget"
+            );
+        }
         if retried {
             self.check_retry(cause);
+            if pauses {
+                assert!(self.round.tries >= 2, "the next peer is asked at once");
+                self.seen.insert("paused".to_owned());
+            }
         }
+        let charged = std::mem::take(&mut self.exchange.machine.repeats);
+        let free = cause.is_none_or(|cause| Failure::new(Phase::AwaitHead, cause).is_free());
+        assert_eq!(charged, retried && !free, "who repeats pays");
         if !action.continues_upstream() {
             self.leave();
         }
@@ -641,6 +663,7 @@ impl<'a> Life<'a> {
                 self.exchange.machine.peers = self.groups.tries(group);
                 let query = PickQuery {
                     hash_key: b"",
+                    sticky: b"",
                     client: None,
                     now_ms: self.now_ms,
                 };
@@ -951,6 +974,7 @@ impl<'a> Life<'a> {
             let mut tried = kp_upstream::Tried::new();
             let query = PickQuery {
                 hash_key: b"",
+                sticky: b"",
                 client: None,
                 // Long after every fail_timeout.
                 now_ms: self.now_ms + 1_000_000,
@@ -1059,6 +1083,7 @@ fn thousands_of_lives_keep_the_rules() {
             "RespondFailure",
             "Truncate",
             "Close",
+            "paused",
             "ended forwarded",
             "ended switched",
             "ended answered",

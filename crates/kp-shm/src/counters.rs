@@ -83,6 +83,11 @@ counters! {
     UpstreamReuses, Counter, "upstream_reuses", "connections", "Attempts that took a connection from the keep-alive pool.";
     UpstreamStaleReuses, Counter, "upstream_stale_reuses", "connections", "Pooled connections that the peer had closed before it answered anything.";
     UpstreamRetries, Counter, "upstream_retries", "attempts", "Attempts after the first, at the same or another peer.";
+    RetriesRefused, Counter, "retries_refused", "requests", "Retries that were not made because the group's retry_budget was used up.";
+    QueueWaits, Counter, "queue_waits", "requests", "Requests that waited for a peer with a free place.";
+    QueueOverflows, Counter, "queue_overflows", "requests", "Requests refused because as many as queue allows were waiting.";
+    QueueTimeouts, Counter, "queue_timeouts", "requests", "Requests that waited for a free place longer than queue allows.";
+    TimeoutsTry, Counter, "timeouts_try", "timeouts", "proxy_try_timeout passed before a response head came.";
     UpstreamNoLivePeers, Counter, "upstream_no_live_peers", "requests", "Attempts for which no peer was live.";
     UpstreamPeersDisabled, Counter, "upstream_peers_disabled", "events", "Failures after which a peer was left alone for its fail_timeout.";
     UpstreamTruncated, Counter, "upstream_truncated", "responses", "Responses that the upstream ended before their end.";

@@ -22,6 +22,8 @@ pub(crate) fn server(port: u16, weight: u32) -> ServerLine {
         fail_timeout: Duration::from_secs(10),
         backup: false,
         down: false,
+        drain: false,
+        route: String::new(),
     }
 }
 
@@ -44,6 +46,9 @@ pub(crate) fn upstream(balancer: Balancer, servers: Vec<ServerLine>) -> Upstream
         balancer,
         keepalive: None,
         checks: Vec::new(),
+        queue: None,
+        retry_budget: None,
+        sticky: None,
         span: Span::default(),
     }
 }
@@ -68,6 +73,7 @@ pub(crate) fn at(now_ms: u64) -> PickQuery<'static> {
     PickQuery {
         hash_key: b"",
         client: None,
+        sticky: b"",
         now_ms,
     }
 }

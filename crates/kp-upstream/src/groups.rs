@@ -1,8 +1,10 @@
 //! All groups of one configuration as one worker sees them: picks, ends of attempts, names and addresses.
 
 use crate::balance;
+use crate::budget::Budget;
 use crate::hash;
 use crate::ketama::Ring;
+use crate::md5;
 use crate::peer::Peer;
 use crate::tried::Tried;
 use kp_config::model::{Balancer, PeerAddress, ServerLine, Upstream, UpstreamId};
@@ -39,6 +41,8 @@ pub struct PickQuery<'a> {
     pub hash_key: &'a [u8],
     /// The client's address for `ip_hash`; `None` on a unix socket.
     pub client: Option<IpAddr>,
+    /// What names the peer that the request's session is at; empty: it has none.
+    pub sticky: &'a [u8],
     /// Monotonic time.
     pub now_ms: u64,
 }
@@ -96,15 +100,15 @@ impl Groups {
             .groups
             .get_mut(upstream.index())
             .ok_or(NoPeer::Failed)?;
-        group
-            .pick(query, tried)
-            .map(|index| PeerId::new(upstream, index))
+        let picked = group.pick(query, tried)?;
+        group.budget.begin_attempt();
+        Ok(PeerId::new(upstream, picked))
     }
 
     /// Ends an attempt. `true`: the peer failed once too often and is left alone for its `fail_timeout`, which nginx logs
     /// as "upstream server temporarily disabled".
     pub fn finished(&mut self, peer: PeerId, outcome: Outcome, now_ms: u64) -> bool {
-        let Some(group) = self.groups.get(peer.upstream.index()) else {
+        let Some(group) = self.groups.get_mut(peer.upstream.index()) else {
             return false;
         };
         let Some(facts) = group.peers.get(peer.index()) else {
@@ -123,7 +127,20 @@ impl Groups {
             Outcome::Failed => facts.failed(now_ms),
         };
         facts.facts.release();
+        group.budget.end_attempt();
         disabled
+    }
+
+    /// What names a peer in sessions: its `route=`, or the MD5 of its address, as nginx.
+    pub fn sid(&self, peer: PeerId) -> &str {
+        self.peer(peer).map_or("", |peer| &peer.sid)
+    }
+
+    /// The group's `retry_budget`.
+    pub fn budget(&mut self, upstream: UpstreamId) -> Option<&mut Budget> {
+        self.groups
+            .get_mut(upstream.index())
+            .map(|group| &mut group.budget)
     }
 
     /// How many attempts one exchange may make in this group before `proxy_next_upstream_tries`: its peers that are not
@@ -183,6 +200,7 @@ pub(crate) struct Group {
     /// One peer and no backup: nothing to balance, and it is tried whatever happened before.
     single: bool,
     tries: u32,
+    budget: Budget,
     method: Method,
     /// Where each primary begins on the line of all weights, and the line's length.
     pub(crate) line: Vec<u64>,
@@ -240,6 +258,7 @@ impl Group {
         Self {
             single: primaries == 1 && peers.len() == 1,
             tries: peers.iter().filter(|peer| !peer.down).count() as u32,
+            budget: Budget::new(upstream.retry_budget),
             added: Vec::with_capacity(peers.len()),
             peers,
             primaries,
@@ -253,6 +272,9 @@ impl Group {
     fn pick(&mut self, query: &PickQuery, tried: &mut Tried) -> Result<usize, NoPeer> {
         if self.single {
             return match self.peers.first() {
+                Some(peer) if peer.drain && peer.sid.as_bytes() != query.sticky => {
+                    Err(NoPeer::Failed)
+                }
                 Some(peer) if peer.enter_unconditionally() => Ok(0),
                 Some(peer) if !peer.down => Err(NoPeer::Full),
                 _ => Err(NoPeer::Failed),
@@ -278,6 +300,11 @@ impl Group {
     fn choose(&mut self, query: &PickQuery, tried: &mut Tried) -> Option<usize> {
         let now_ms = query.now_ms;
         let tier = self.tier(tried);
+        if !query.sticky.is_empty()
+            && let Some(index) = self.of_session(query, tier.clone(), tried)
+        {
+            return Some(index);
+        }
         if matches!(self.method, Method::LeastConn) {
             return self.least_conn(tier, tried, now_ms);
         }
@@ -298,6 +325,18 @@ impl Group {
             }
         }
         self.round_robin(tier, tried, now_ms)
+    }
+
+    /// The peer that the session is at, if it can take the request. The round is not moved on by it.
+    fn of_session(&self, query: &PickQuery, tier: Range<usize>, tried: &Tried) -> Option<usize> {
+        tier.into_iter().find(|&index| {
+            self.peers.get(index).is_some_and(|peer| {
+                peer.sid.as_bytes() == query.sticky
+                    && !tried.contains(index)
+                    && peer.is_usable_for_its_own(query.now_ms)
+                    && peer.enter(query.now_ms)
+            })
+        })
     }
 
     pub(crate) fn ring(&self) -> Option<&Ring> {
@@ -368,6 +407,11 @@ impl<'a> Rows<'a> {
     fn peer(&mut self, server: &'a ServerLine, address: &PeerAddress) -> Peer {
         let name = name_of(address);
         let (facts, turn) = self.rows(&name);
+        let sid = if server.route.is_empty() {
+            md5::hexadecimal(name.as_bytes())
+        } else {
+            server.route.clone()
+        };
         Peer {
             address: address.clone(),
             name,
@@ -377,6 +421,8 @@ impl<'a> Rows<'a> {
             max_fails: server.max_fails.min(u16::MAX.into()),
             fail_timeout_ms: u64::try_from(server.fail_timeout.as_millis()).unwrap_or(u64::MAX),
             down: server.down,
+            drain: server.drain,
+            sid,
             facts,
             turn,
         }

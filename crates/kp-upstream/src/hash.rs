@@ -206,6 +206,7 @@ mod tests {
             let key = format!("key{number}");
             let query = PickQuery {
                 hash_key: key.as_bytes(),
+                sticky: b"",
                 ..at(1)
             };
             letter(groups.pick(U, &query, &mut Tried::new()).unwrap())
@@ -311,6 +312,7 @@ mod tests {
             let mut groups = three(balancer.clone(), false);
             let query = PickQuery {
                 hash_key: b"key",
+                sticky: b"",
                 client: Some([192, 0, 2, 1].into()),
                 now_ms: 1,
             };
@@ -332,6 +334,7 @@ mod tests {
                 let key = [number];
                 let query = PickQuery {
                     hash_key: &key,
+                    sticky: b"",
                     client: Some([number, 2, 3, 4].into()),
                     now_ms: 1,
                 };
@@ -360,6 +363,7 @@ mod tests {
                         U,
                         &PickQuery {
                             hash_key: key,
+                            sticky: b"",
                             ..at(1)
                         },
                         &mut Tried::new(),

@@ -4,16 +4,19 @@
 //! other process where the group has a `zone`, private otherwise. One code path serves both. Time is an argument.
 
 mod balance;
+mod budget;
 #[cfg(test)]
 mod fixture;
 mod groups;
 mod hash;
 mod ketama;
+mod md5;
 mod peer;
 mod pool;
 pub mod retry;
 mod tried;
 
+pub use budget::Budget;
 pub use groups::{Groups, NoPeer, Outcome, PeerId, PickQuery};
 pub use pool::{Idle, Pool, Put, Ticket};
 pub use tried::Tried;

@@ -19,6 +19,10 @@ pub(crate) struct Peer {
     pub(crate) max_fails: u32,
     pub(crate) fail_timeout_ms: u64,
     pub(crate) down: bool,
+    /// Only sessions that it has are sent to it.
+    pub(crate) drain: bool,
+    /// What names it in sessions.
+    pub(crate) sid: String,
     /// In flight and health: what is true of the peer whatever the weights are.
     pub(crate) facts: PeerRow,
     /// Its turn in the round, whose scale is the group's weights: generations with other weights use another row.
@@ -28,12 +32,17 @@ pub(crate) struct Peer {
 impl Peer {
     /// Whether a request may be sent to it now.
     pub(crate) fn is_usable(&self, now_ms: u64) -> bool {
+        !self.drain && self.is_usable_for_its_own(now_ms)
+    }
+
+    /// Whether a request of a session that is its own may be sent to it now.
+    pub(crate) fn is_usable_for_its_own(&self, now_ms: u64) -> bool {
         !self.down && !self.is_resting(self.facts.health(), now_ms) && !self.is_full()
     }
 
     /// Up and well, but `max_conns` connections are in use.
     pub(crate) fn is_only_full(&self, now_ms: u64) -> bool {
-        !self.down && !self.is_resting(self.facts.health(), now_ms) && self.is_full()
+        !self.down && !self.drain && !self.is_resting(self.facts.health(), now_ms) && self.is_full()
     }
 
     fn is_full(&self) -> bool {
@@ -175,6 +184,8 @@ mod tests {
                 max_fails: 1,
                 fail_timeout_ms: 1000,
                 down: false,
+                drain: false,
+                sid: String::new(),
                 facts: row,
                 turn: row,
             }

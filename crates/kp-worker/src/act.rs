@@ -22,6 +22,7 @@ impl Worker {
         active.deadlines.upstream_write = NEVER;
         active.deadlines.rate = NEVER;
         active.deadlines.wait = NEVER;
+        active.deadlines.attempt = NEVER;
         active.woken = false;
     }
 
@@ -128,6 +129,7 @@ impl Worker {
 
     /// The upstream's final head: to the client, then its body.
     pub(crate) fn forward_head(&mut self, active: &mut Active) {
+        active.deadlines.attempt = NEVER;
         self.apply_nodelay(active);
         let persistent = self.may_persist(active);
         let (head, bytes) = self.write_client(active, |out, exchange, program, context| {
@@ -167,6 +169,7 @@ impl Worker {
     }
 
     pub(crate) fn open_tunnel(&mut self, active: &mut Active) {
+        active.deadlines.attempt = NEVER;
         let (_, bytes) = self.write_client(active, |out, exchange, program, context| {
             kp_proxy::response_head(out, exchange, program, context, false)
         });

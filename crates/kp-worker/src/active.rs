@@ -4,6 +4,8 @@ use crate::buffers::Buffers;
 use crate::files::OpenFile;
 use crate::output::Output;
 use crate::token::Key;
+use crate::waiting::Place;
+use kp_config::model::UpstreamId;
 use kp_http::{BodyDecoder, Framing, HeadReader};
 use kp_proxy::Exchange;
 
@@ -19,6 +21,10 @@ pub(crate) struct Active {
     pub(crate) upstream: Option<Key>,
     /// Waits in the run queue.
     pub(crate) queued: bool,
+    /// The group in whose `queue` it stands.
+    pub(crate) line: Option<Place>,
+    /// The group in whose `retry_budget` its attempt has a place.
+    pub(crate) charged: Option<UpstreamId>,
     /// What it waits for may be there before its moment comes.
     pub(crate) woken: bool,
     /// Finds the end of the request head, then of response heads.
@@ -55,6 +61,8 @@ pub(crate) struct Deadlines {
     pub(crate) rate: u64,
     /// When an exchange that waits goes on.
     pub(crate) wait: u64,
+    /// `proxy_try_timeout`: when the attempt must have come to a response head.
+    pub(crate) attempt: u64,
 }
 
 impl Deadlines {
@@ -66,6 +74,7 @@ impl Deadlines {
         discard: NEVER,
         rate: NEVER,
         wait: NEVER,
+        attempt: NEVER,
     };
 
     /// The first of them that ends something.
@@ -75,6 +84,7 @@ impl Deadlines {
             .min(self.upstream_read)
             .min(self.upstream_write)
             .min(self.discard)
+            .min(self.attempt)
     }
 }
 
@@ -197,6 +207,8 @@ impl Active {
             client,
             upstream: None,
             queued: false,
+            line: None,
+            charged: None,
             woken: false,
             reader: HeadReader::default(),
             request: RequestFlow {
@@ -251,6 +263,10 @@ impl Active {
         self.client = client;
         self.upstream = None;
         self.queued = false;
+        debug_assert!(
+            self.line.is_none() && self.charged.is_none(),
+            "a place that is never given back"
+        );
         self.woken = false;
         self.reader = HeadReader::default();
         self.request.stage = RequestStage::Unread;

@@ -254,6 +254,7 @@ impl Worker {
     /// The exchange is over and its log line written: the connection goes on, lingers or ends.
     pub(crate) fn after_exchange(&mut self, mut active: Box<Active>) {
         let key = active.client;
+        self.give_up_places(&mut active);
         let location = self.location(active.exchange.location);
         let whole = active.request.whole;
         let (persistent, cut, out) = (active.persistent, active.cut, active.response.out);
@@ -454,6 +455,7 @@ impl Worker {
             && let Some(mut active) = self.exchanges.remove(active)
         {
             self.drop_upstream(&mut active);
+            self.give_up_places(&mut active);
             active.reset(key, &mut self.buffers);
             if self.spare.len() < SPARE_MAX {
                 self.spare.push(active);

@@ -4,7 +4,7 @@ use crate::active::{Active, RequestStage, ResponseStage};
 use crate::reactor::Worker;
 use crate::token::{Key, Kind};
 use crate::upstream::UpstreamPhase;
-use kp_proxy::{Action, Cause, Failure, Input, Phase};
+use kp_proxy::{Action, Cause, Failure, Input, Phase, Woken};
 use kp_shm::Counter;
 
 /// Rounds per visit: one busy exchange cannot starve the loop.
@@ -218,13 +218,23 @@ impl Worker {
 
     /// Tells the machine and performs what it asks for.
     pub(crate) fn tell(&mut self, active: &mut Active, input: Input) -> Told {
+        let waits = matches!(input, Input::Held { .. } | Input::Waited(_));
+        let due = matches!(input, Input::Waited(Woken::Due));
+        self.show_budget(active, &input);
         let action = self.consult(active, |exchange, program, context| {
             exchange.handle(input, program, context)
         });
         self.report(active);
         if !action.continues_upstream() {
             self.leave_upstream(active);
+            if due || !matches!(action, Action::Wait { .. } | Action::Acquire) {
+                self.leave_line(active);
+            }
+            if !waits {
+                self.end_retry(active);
+            }
         }
+        self.book_retry(active);
         match action {
             // The body of a request that was refused because of it cannot be had any more; its error page does without.
             Action::Collect if Self::body_is_lost(active) => {

@@ -53,6 +53,7 @@ impl Worker {
             discard,
             rate,
             wait,
+            attempt,
         } = *deadlines;
         if let Some(client) = self.clients.peek(active.client) {
             arm(
@@ -65,7 +66,7 @@ impl Worker {
             arm(
                 &mut self.wheel,
                 upstream.timer,
-                upstream_read.min(upstream_write).min(rate),
+                upstream_read.min(upstream_write).min(rate).min(attempt),
             );
         }
         #[cfg(debug_assertions)]
@@ -208,6 +209,15 @@ impl Worker {
         }
     }
 
+    /// How far an attempt has come.
+    fn attempt_phase(&self, active: &Active) -> Phase {
+        if self.wants(active).connect {
+            self.connect_phase(active)
+        } else {
+            Phase::AwaitHead
+        }
+    }
+
     /// The failure of a deadline that passed.
     pub(crate) fn overdue(&mut self, active: &mut Active) -> Option<Input> {
         let now_ms = self.clock.mono_ms;
@@ -245,6 +255,8 @@ impl Worker {
         }
         let (phase, cause) = if matches!(active.response.stage, ResponseStage::Tunnel(_)) {
             (Phase::Tunnel, Cause::TunnelTimeout)
+        } else if deadlines.attempt <= now_ms {
+            (self.attempt_phase(active), Cause::TryTimeout)
         } else if deadlines.upstream_write <= now_ms {
             (Phase::SendRequest, Cause::SendTimeout)
         } else if self.wants(active).connect {

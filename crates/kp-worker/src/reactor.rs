@@ -21,6 +21,7 @@ use crate::slots::Slots;
 use crate::token::{self, Key, Kind};
 use crate::transport::Transport;
 use crate::upstream::{Upstream, UpstreamPhase};
+use crate::waiting::Lines;
 use crate::wheel::Wheel;
 use kp_config::Config;
 use kp_config::model::{Location, LocationId};
@@ -65,6 +66,10 @@ pub(crate) struct Worker {
     pub(crate) text: Vec<u8>,
     /// The key a balancer hashes.
     pub(crate) key_text: Vec<u8>,
+    /// What names a session.
+    pub(crate) session_text: Vec<u8>,
+    /// Exchanges that wait for a peer with a free place.
+    pub(crate) lines: Lines,
     pub(crate) listeners: Vec<Listening>,
     pub(crate) fronts: Fronts,
     pub(crate) clients: Slots<Client>,
@@ -131,6 +136,8 @@ impl Worker {
             scratch: Vec::with_capacity(READ_MAX),
             text: Vec::new(),
             key_text: Vec::new(),
+            session_text: Vec::new(),
+            lines: Lines::new(config),
             listeners: Vec::new(),
             fronts: Fronts::new(config),
             clients: Slots::new(),
@@ -204,6 +211,7 @@ impl Worker {
             for token in due.drain(..) {
                 self.expired(token);
             }
+            self.look_at_lines();
             self.run_queue();
             self.run_handshakes();
             self.accept_ready();
@@ -228,6 +236,7 @@ impl Worker {
         let mut wait_ms = self.wheel.next_wait_ms(now_ms).unwrap_or(u64::MAX);
         wait_ms = wait_ms.min(self.logs.flush_at_ms().saturating_sub(now_ms));
         wait_ms = wait_ms.min(self.accept_again_ms().saturating_sub(now_ms));
+        wait_ms = wait_ms.min(self.lines.due_ms().saturating_sub(now_ms));
         if let Some(drain) = &self.drain {
             let due_ms = drain.due_ms(self.is_listening());
             wait_ms = wait_ms.min(due_ms.saturating_sub(now_ms));

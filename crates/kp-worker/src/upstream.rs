@@ -1,16 +1,17 @@
 //! The upstream half of a connection: connecting, being used by an exchange, waiting in the pool.
 
-use crate::active::{Active, RequestStage, ResponseStage};
+use crate::active::{Active, NEVER, RequestStage, ResponseStage};
 use crate::reactor::Worker;
 use crate::secure::{Partner, Secure};
 use crate::token::{Key, Kind};
 use crate::transport::Transport;
+use crate::waiting::Picked;
 use crate::wheel::TimerId;
 use kp_config::model::{Balancer, Level, PeerAddress, UpstreamId};
-use kp_proxy::Input;
 use kp_proxy::Target;
 use kp_proxy::tls::UpstreamTls;
 use kp_proxy::{Cause, Failure, Phase};
+use kp_proxy::{Input, WaitFor};
 use kp_shm::Counter;
 use kp_upstream::{Idle, NoPeer, Outcome, PeerId, PickQuery, Put, Ticket};
 use std::hash::{BuildHasher, Hash};
@@ -64,6 +65,8 @@ impl Worker {
                     &address_text(&address),
                     now_ms,
                 );
+                self.begin_try(active);
+                active.exchange.response.sticky.clear();
                 return self.connect(active, &address, None, partner);
             }
             None => {
@@ -71,17 +74,26 @@ impl Worker {
             }
         };
         active.exchange.machine.peers = self.groups.tries(group);
-        let Ok(peer) = self.pick(active, group) else {
-            active.exchange.begin_attempt(
-                group,
-                &self.config.http.upstreams[group.index()].name,
-                now_ms,
-            );
-            return not_connected(Cause::NoLivePeer);
+        let peer = match self.pick_in_turn(active, group) {
+            Picked::Peer(peer) => peer,
+            Picked::Wait(until_ms) => {
+                return Some(Input::Held {
+                    for_: WaitFor::Queue,
+                    until_ms,
+                });
+            }
+            Picked::None(cause) => {
+                let name = &self.config.http.upstreams[group.index()].name;
+                active.exchange.begin_attempt(group, name, now_ms);
+                active.exchange.response.sticky.clear();
+                return not_connected(cause);
+            }
         };
         active
             .exchange
             .begin_attempt(group, self.groups.name(peer), now_ms);
+        self.begin_try(active);
+        self.offer_cookie(active, peer);
         if active.exchange.machine.tries > 1 {
             self.counters.increment(Counter::UpstreamRetries);
         }
@@ -141,23 +153,42 @@ impl Worker {
         })
     }
 
-    fn pick(&mut self, active: &mut Active, group: UpstreamId) -> Result<PeerId, NoPeer> {
+    /// `proxy_try_timeout` begins.
+    fn begin_try(&self, active: &mut Active) {
+        let timeout = self.location(active.exchange.location).proxy.try_timeout;
+        if !timeout.is_zero() {
+            let timeout_ms = u64::try_from(timeout.as_millis()).unwrap_or(NEVER);
+            active.deadlines.attempt = self.clock.mono_ms.saturating_add(timeout_ms);
+        }
+    }
+
+    pub(crate) fn pick(
+        &mut self,
+        active: &mut Active,
+        group: UpstreamId,
+    ) -> Result<PeerId, NoPeer> {
+        let upstream = &self.config.http.upstreams[group.index()];
         let mut key = std::mem::take(&mut self.key_text);
         key.clear();
-        if let Balancer::Hash { key: template, .. } =
-            &self.config.http.upstreams[group.index()].balancer
-        {
+        if let Balancer::Hash { key: template, .. } = &upstream.balancer {
             self.evaluate(active, template, &mut key);
+        }
+        let mut session = std::mem::take(&mut self.session_text);
+        session.clear();
+        if let Some(sticky) = &upstream.sticky {
+            self.find_session(active, sticky, &mut session);
         }
         let query = PickQuery {
             hash_key: &key,
             client: active.exchange.connection.remote.map(|remote| remote.ip()),
+            sticky: &session,
             now_ms: self.clock.mono_ms,
         };
         let picked = self
             .groups
             .pick(group, &query, &mut active.exchange.machine.tried);
         self.key_text = key;
+        self.session_text = session;
         picked
     }
 
@@ -168,8 +199,7 @@ impl Worker {
             key.and_then(|key| self.upstreams.at(key).map(|upstream| (key, upstream)))
         else {
             debug_assert!(false, "the pool named a connection that is gone");
-            self.groups
-                .finished(peer, Outcome::NotCounted, self.clock.mono_ms);
+            self.finish_peer(Some(peer), Outcome::NotCounted);
             return Input::UpstreamFailed(Failure::new(Phase::Connect, Cause::StaleConnection));
         };
         upstream.phase = UpstreamPhase::Busy;
@@ -295,6 +325,7 @@ impl Worker {
     fn finish_peer(&mut self, peer: Option<PeerId>, outcome: Outcome) {
         if let Some(peer) = peer {
             self.groups.finished(peer, outcome, self.clock.mono_ms);
+            self.call_next(peer.upstream);
         }
     }
 
@@ -336,7 +367,9 @@ impl Worker {
         if std::mem::take(&mut active.exchange.machine.forgive) {
             active.exchange.machine.tried.forgive(peer);
         }
-        if self.groups.finished(peer, outcome, self.clock.mono_ms) {
+        let disabled = self.groups.finished(peer, outcome, self.clock.mono_ms);
+        self.call_next(peer.upstream);
+        if disabled {
             self.counters.increment(Counter::UpstreamPeersDisabled);
             self.log_exchange(active, Level::Warn, "upstream server temporarily disabled");
         }
@@ -350,6 +383,7 @@ impl Worker {
             return;
         };
         self.end_booking(active, key);
+        self.end_retry(active);
         let Some(upstream) = self.upstreams.at(key) else {
             return;
         };

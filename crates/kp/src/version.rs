@@ -8,7 +8,7 @@ use crate::settings;
 const NGINX: &str = "1.31.5";
 
 /// http modules that nginx builds by default and kp does not have.
-const LACKS: [&str; 23] = [
+const LACKS: [&str; 22] = [
     "access",
     "auth_basic",
     "autoindex",
@@ -29,7 +29,6 @@ const LACKS: [&str; 23] = [
     "ssi",
     "tunnel",
     "upstream_least_time",
-    "upstream_sticky",
     "userid",
     "uwsgi",
 ];
@@ -112,7 +111,7 @@ mod tests {
     fn build_text_is_what_test_suites_probe_for() {
         let text = build();
         assert!(text.contains("nginx version: nginx/1.31.5"));
-        for module in ["gzip", "ssi", "upstream_sticky", "userid"] {
+        for module in ["gzip", "ssi", "userid"] {
             assert!(
                 text.contains(&format!("--without-http_{module}_module")),
                 "{module}"

@@ -8,8 +8,8 @@ use crate::diagnostic::Diagnostic;
 use crate::model::{
     AddHeader, BodyInFile, CertificateCache, CipherSuite, CookieFlags, ErrorPage, ErrorPageStatus,
     ErrorPageTarget, Forwarding, KeepaliveDisable, Level, LingeringClose, MinRate, Network,
-    NextUpstream, ProxyHttpVersion, RealIpHeader, Replace, RequestBuffering, ServerTokens,
-    SetHeader, TlsProtocols, TypeMapId,
+    NextUpstream, ProxyHttpVersion, RealIpHeader, Replace, RequestBuffering, RetryBackoff,
+    ServerTokens, SetHeader, TlsProtocols, TypeMapId,
 };
 use crate::span::Spanned;
 use crate::syntax::{Directive, Word};
@@ -96,6 +96,9 @@ inherited! {
         next_upstream: NextUpstream,
         next_upstream_tries: u32,
         next_upstream_timeout: Duration,
+        try_timeout: Duration,
+        /// `None`: `off`.
+        retry_backoff: Option<RetryBackoff>,
         buffering: bool,
         buffer_size: usize,
         buffers: (usize, usize),

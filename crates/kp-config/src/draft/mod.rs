@@ -13,6 +13,8 @@ mod map;
 mod proxy;
 mod reader;
 mod real_ip;
+mod retry;
+mod sticky;
 mod tls;
 mod upstream;
 mod values;
@@ -495,7 +497,6 @@ const NOT_HERE: &[&str] = &[
     "mail",
     "ntlm",
     "pcre_jit",
-    "queue",
     "request_pool_size",
     "resolver",
     "rewrite_log",
@@ -503,7 +504,6 @@ const NOT_HERE: &[&str] = &[
     "set_real_ip_from",
     "slow_start",
     "state",
-    "sticky",
     "stream",
     "stub_status",
     "thread_pool",

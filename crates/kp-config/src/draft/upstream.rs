@@ -2,7 +2,7 @@
 
 use super::{HttpDraft, Reader};
 use crate::diagnostic::Diagnostic;
-use crate::model::PeerAddress;
+use crate::model::{PeerAddress, Queue, RetryBudget, Sticky};
 use crate::span::{Span, Spanned};
 use crate::syntax::{Directive, Word};
 use crate::template::Template;
@@ -23,6 +23,10 @@ pub(crate) struct UpstreamDraft {
     pub(crate) keepalive_requests: Option<Spanned<u32>>,
     pub(crate) keepalive_time: Option<Spanned<Duration>>,
     pub(crate) keepalive_timeout: Option<Spanned<Duration>>,
+    pub(crate) queue: Option<Spanned<Queue>>,
+    /// `None`: `off`.
+    pub(crate) retry_budget: Option<Spanned<Option<RetryBudget>>>,
+    pub(crate) sticky: Option<Spanned<Sticky>>,
 }
 
 /// One `server` line.
@@ -37,6 +41,8 @@ pub(crate) struct ServerLineDraft {
     /// Where it was written, since some balancers refuse it.
     pub(crate) backup: Option<Span>,
     pub(crate) down: bool,
+    pub(crate) drain: bool,
+    pub(crate) route: String,
 }
 
 /// The balancing method.
@@ -89,6 +95,9 @@ impl HttpDraft {
             keepalive_requests: None,
             keepalive_time: None,
             keepalive_timeout: None,
+            queue: None,
+            retry_budget: None,
+            sticky: None,
         })
     }
 }
@@ -114,6 +123,8 @@ impl UpstreamDraft {
             fail_timeout: Duration::from_secs(10),
             backup: None,
             down: false,
+            drain: false,
+            route: String::new(),
         };
         for word in parameters {
             if let Err(diagnostic) = server_parameter(&mut line, word) {
@@ -306,6 +317,9 @@ impl Reader<'_> {
     }
 }
 
+/// nginx's longest `route=`.
+const ROUTE_MAX: usize = 32;
+
 fn server_parameter(line: &mut ServerLineDraft, word: &Word) -> Result<(), Diagnostic> {
     let invalid = |hint: &str| {
         let error = Diagnostic::error(word.span, format!("invalid parameter \"{}\"", word.text));
@@ -338,7 +352,14 @@ fn server_parameter(line: &mut ServerLineDraft, word: &Word) -> Result<(), Diagn
         }
         ("backup", None) => line.backup = Some(word.span),
         ("down", None) => line.down = true,
-        ("resolve", None) | ("service" | "route" | "slow_start", Some(_)) | ("drain", None) => {
+        ("drain", None) => line.drain = true,
+        ("route", Some(route)) if (1..=ROUTE_MAX).contains(&route.len()) => {
+            line.route = route.to_owned();
+        }
+        ("route", Some(_)) => {
+            return Err(invalid("a route is a name of 1 to 32 characters"));
+        }
+        ("resolve", None) | ("service" | "slow_start", Some(_)) => {
             let message = format!("the \"{name}\" parameter of \"server\" is not supported yet");
             let error = Diagnostic::error(word.span, message);
             return Err(error.hint(if name == "resolve" {
@@ -349,7 +370,7 @@ fn server_parameter(line: &mut ServerLineDraft, word: &Word) -> Result<(), Diagn
         }
         _ => {
             return Err(invalid(
-                "parameters are: weight=, max_conns=, max_fails=, fail_timeout=, backup, down",
+                "parameters are: weight=, max_conns=, max_fails=, fail_timeout=, route=, backup, down, drain",
             ));
         }
     }

@@ -58,6 +58,10 @@ pub struct Proxy {
     pub next_upstream_tries: u32,
     /// `proxy_next_upstream_timeout`, zero = no limit.
     pub next_upstream_timeout: Duration,
+    /// `proxy_try_timeout` (kp): one attempt from its beginning to the response head, zero = no limit.
+    pub try_timeout: Duration,
+    /// `proxy_retry_backoff` (kp); `None`: off.
+    pub retry_backoff: Option<RetryBackoff>,
     /// `proxy_buffering`, default on.
     pub buffering: bool,
     /// `proxy_buffer_size`, default 4k: the head buffer's first size; it grows to 64k.
@@ -130,6 +134,23 @@ pub enum ProxyHttpVersion {
     Http10,
     /// 1.1
     Http11,
+}
+
+/// `proxy_retry_backoff`: the pause before an attempt that is not the first at the next peer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RetryBackoff {
+    /// The longest first pause; each further one is up to twice as long.
+    pub base: Duration,
+    /// No pause is longer.
+    pub max: Duration,
+}
+
+impl RetryBackoff {
+    /// What holds where nothing is said.
+    pub const DEFAULT: Self = Self {
+        base: Duration::from_millis(25),
+        max: Duration::from_millis(250),
+    };
 }
 
 /// Conditions of `proxy_next_upstream`.

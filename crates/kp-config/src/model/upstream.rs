@@ -19,6 +19,12 @@ pub struct Upstream {
     pub keepalive: Option<Keepalive>,
     /// `health_check`s of the locations that pass to it. A peer is usable only if all of them let it.
     pub checks: Vec<HealthCheck>,
+    /// `queue`; `None`: nobody waits for a free place.
+    pub queue: Option<Queue>,
+    /// `retry_budget`; `None`: off.
+    pub retry_budget: Option<RetryBudget>,
+    /// `sticky`; `None`: sessions are not kept together.
+    pub sticky: Option<Sticky>,
     /// Where it was written.
     pub span: Span,
 }
@@ -42,6 +48,10 @@ pub struct ServerLine {
     pub backup: bool,
     /// `down`.
     pub down: bool,
+    /// `drain`: nobody new is sent there, only sessions it has.
+    pub drain: bool,
+    /// `route=`: its name in sessions; empty: made from its address.
+    pub route: String,
 }
 
 /// One address of a server line.
@@ -89,4 +99,86 @@ pub struct Keepalive {
     pub time: Duration,
     /// `keepalive_timeout`, default 60 s idle.
     pub timeout: Duration,
+}
+
+/// `queue`: requests that wait while every peer has `max_conns` connections in use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Queue {
+    /// The most that wait in a worker.
+    pub length: u32,
+    /// The longest that one waits.
+    pub timeout: Duration,
+}
+
+/// `retry_budget`: how many repeated attempts may be under way at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RetryBudget {
+    /// Of the group's attempts under way.
+    pub percent: u32,
+    /// So many in any case.
+    pub min: u32,
+}
+
+impl RetryBudget {
+    /// What holds where nothing is said.
+    pub const DEFAULT: Self = Self {
+        percent: 20,
+        min: 10,
+    };
+}
+
+/// `sticky`: how a session finds the peer it was at before.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Sticky {
+    /// By a cookie of kp's own, which names the peer.
+    Cookie(StickyCookie),
+    /// By the first of these variables that has a value: a server's `route=`.
+    Route(Vec<Template>),
+    /// By what was seen to be created by, or for, a peer.
+    Learn(StickyLearn),
+}
+
+/// `sticky cookie`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StickyCookie {
+    /// The cookie's name.
+    pub name: String,
+    /// `expires=`; `None`: the cookie ends with the browser's session.
+    pub expires: Option<CookieExpiry>,
+    /// `domain=`; left out where it is empty.
+    pub domain: Option<Template>,
+    /// `path=`; left out where it is empty.
+    pub path: Option<Template>,
+    /// `httponly`.
+    pub http_only: bool,
+    /// `secure`.
+    pub secure: bool,
+    /// `samesite=`: strict, lax or none; left out where it is empty, strict where it is anything else.
+    pub same_site: Option<Template>,
+}
+
+/// When a cookie ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CookieExpiry {
+    /// `max`.
+    Max,
+    /// So long after it was set.
+    After(Duration),
+}
+
+/// `sticky learn`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StickyLearn {
+    /// What names a session that a response begins; the first with a value.
+    pub create: Vec<Template>,
+    /// What names a session that a request belongs to; the first with a value.
+    pub lookup: Vec<Template>,
+    /// The table's name.
+    pub zone: String,
+    /// The table's size in bytes.
+    pub zone_bytes: u64,
+    /// How long a session is remembered without a request, default 10 min.
+    pub timeout: Duration,
+    /// `header`: a session begins with the response's head, not with its end.
+    pub header: bool,
 }

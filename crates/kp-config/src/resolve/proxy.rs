@@ -5,7 +5,7 @@ use super::or;
 use crate::draft::{LevelDraft, ProxyPassDraft, RedirectDraft};
 use crate::model::{
     Forwarding, Handler, NextUpstream, Proxy, ProxyHttpVersion, ProxyTarget, Replace,
-    RequestBuffering,
+    RequestBuffering, RetryBackoff,
 };
 use crate::span::Spanned;
 use crate::template::{Pattern, Template};
@@ -63,6 +63,8 @@ impl Builder<'_, '_> {
             next_upstream: or(level.next_upstream, next_upstream),
             next_upstream_tries: or(level.next_upstream_tries, 0),
             next_upstream_timeout: or(level.next_upstream_timeout, Duration::ZERO),
+            try_timeout: or(level.try_timeout, Duration::ZERO),
+            retry_backoff: or(level.retry_backoff, Some(RetryBackoff::DEFAULT)),
             buffering: or(level.buffering, true),
             buffer_size,
             buffers,

@@ -214,6 +214,8 @@ fn implicit_group(authority: &str, addresses: Vec<PeerAddress>, span: Span) -> U
         fail_timeout: Duration::from_secs(10),
         backup: false,
         down: false,
+        drain: false,
+        route: String::new(),
     };
     Upstream {
         name: authority.to_owned(),
@@ -223,6 +225,9 @@ fn implicit_group(authority: &str, addresses: Vec<PeerAddress>, span: Span) -> U
         balancer: Balancer::RoundRobin,
         keepalive: None,
         checks: Vec::new(),
+        queue: None,
+        retry_budget: Some(crate::model::RetryBudget::DEFAULT),
+        sticky: None,
         span,
     }
 }

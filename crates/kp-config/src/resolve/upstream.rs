@@ -2,7 +2,7 @@
 
 use crate::diagnostic::Diagnostic;
 use crate::draft::{BalancerDraft, KeepaliveDraft, Reader, UpstreamDraft};
-use crate::model::{Balancer, Keepalive, ServerLine, Upstream};
+use crate::model::{Balancer, Keepalive, RetryBudget, ServerLine, Upstream};
 use std::time::Duration;
 
 /// Checks a group and fills in its defaults.
@@ -24,6 +24,8 @@ pub(super) fn resolve(draft: UpstreamDraft, reader: &mut Reader<'_>) -> Upstream
         fail_timeout: line.fail_timeout,
         backup: line.backup.is_some(),
         down: line.down,
+        drain: line.drain,
+        route: line.route,
     });
     Upstream {
         name: draft.name,
@@ -39,6 +41,11 @@ pub(super) fn resolve(draft: UpstreamDraft, reader: &mut Reader<'_>) -> Upstream
         },
         keepalive,
         checks: Vec::new(),
+        queue: draft.queue.map(|queue| queue.value),
+        retry_budget: draft
+            .retry_budget
+            .map_or(Some(RetryBudget::DEFAULT), |budget| budget.value),
+        sticky: draft.sticky.map(|sticky| sticky.value),
         span: draft.span,
     }
 }

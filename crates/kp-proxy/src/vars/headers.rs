@@ -89,7 +89,7 @@ pub(super) fn argument(args: &[u8], name: &str, out: &mut Vec<u8>) -> bool {
 }
 
 /// `$cookie_NAME`, in any case.
-pub(super) fn cookie(head: &RequestHead, name: &str, out: &mut Vec<u8>) -> bool {
+pub(crate) fn cookie(head: &RequestHead, name: &str, out: &mut Vec<u8>) -> bool {
     let value = head
         .fields()
         .filter(|field| field.known() == Known::Cookie)

@@ -4,7 +4,7 @@
 //! empty. Nothing is evaluated before it is asked for; what may not change within a request (`$request_id`, a `map`) is kept.
 
 mod builtin;
-mod headers;
+pub(crate) mod headers;
 mod tls;
 mod upstream;
 
