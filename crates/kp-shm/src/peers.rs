@@ -1,17 +1,27 @@
 //! Facts about upstream peers, found by identity and used by every process and generation at once.
 //!
-//! A directory cell holds `tag | row + 1` and is published by one compare-and-swap after the row carries its key, so a
-//! reader never waits for a writer, dead or alive; a writer killed in between loses one row. Rows are handed out densely,
-//! so that what few peers there are lies in few pages. What is decided from the facts (who is eligible, when to try
-//! again) is not decided here.
+//! A directory cell holds `tag | settled | row + 1` and is published by one compare-and-swap after the row carries its
+//! key, so a reader never waits for a writer, dead or alive; a writer killed in between loses one row. Rows are handed
+//! out densely, so that what few peers there are lies in few pages. What is decided from the facts (who is eligible, when
+//! to try again) is not decided here.
+//!
+//! A row counts its users in one word, and every process notes in its share of the row how often it is one of them. Only a
+//! row without users can be retired, by replacing that word's zero, so that a row in use never is; a process killed
+//! between the two notes leaves a row that is never taken back. Cells of retired rows are used again. Two who insert the
+//! same key at the same time could then settle in different cells, hence the two steps of [`Peers::insert`].
 
 use crate::scoreboard::Row;
 use std::sync::atomic::{
     AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
+    Ordering::SeqCst,
 };
 
 const KEY_LOW: usize = 0;
 const KEY_HIGH: usize = 1;
+/// How many claims are held, or [`RETIRED`].
+const USERS: usize = 2;
+/// Of a free row: the next one + 1.
+const NEXT: usize = 3;
 /// The hot facts begin at a cache line of their own.
 const CURRENT_WEIGHT: usize = 8;
 const IN_FLIGHT: usize = 9;
@@ -19,10 +29,31 @@ const HEALTH: usize = 10;
 const PENALTY: usize = 11;
 const WIDTH: usize = 16;
 
-/// Directory header: rows handed out so far, claims that found no room.
+/// Directory header: rows handed out so far, claims that found no room, and the first row that was taken back (`tag | row
+/// + 1`; the tag grows with every change).
 const USED: usize = 0;
 const OVERFLOWS: usize = 1;
+const FREE: usize = 2;
 const HEADER: usize = 8;
+
+/// A directory cell whose row was taken back; it may be used for another key.
+const TOMB: u64 = 1 << 30;
+/// The row of this cell is the only one of its key; without it somebody is still finding out.
+const SETTLED: u64 = 1 << 31;
+const ROW_MASK: u64 = TOMB - 1;
+const TAG_MASK: u64 = 0xffff_ffff_0000_0000;
+/// How many cells a key may lie away from where its search begins. At a quarter of the cells in use a run of this length
+/// does not occur.
+const PROBES: u64 = 128;
+/// How often an insertion that is disturbed begins anew before it gives up.
+const ATTEMPTS: u32 = 1000;
+
+/// Users of a row that was taken back.
+const RETIRED: u64 = u64::MAX;
+
+/// A share holds connections in use below and claims above.
+const CLAIM: u64 = 1 << 48;
+const HELD_MASK: u64 = CLAIM - 1;
 
 /// Identity of a peer: 128 bits over its names, equal in every process and generation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -54,6 +85,11 @@ impl Key {
         (self.0 >> 64) as u64
     }
 
+    /// What a directory cell says of it.
+    fn tag(self) -> u64 {
+        self.high() & TAG_MASK
+    }
+
     /// Where the search begins; both halves take part because FNV's high bits alone mix slowly.
     fn start(self) -> u64 {
         (self.low() ^ self.high()).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20
@@ -72,7 +108,7 @@ pub struct Peers {
 
 impl Peers {
     pub(crate) fn directory_cells(peers: usize) -> usize {
-        HEADER + 2 * peers
+        HEADER + 4 * peers
     }
 
     pub(crate) fn row_cells(peers: usize) -> usize {
@@ -96,18 +132,23 @@ impl Peers {
     }
 
     /// The shared row of this identity, found or made. `process` is who will use it: its share of what is in flight is
-    /// given back when it dies. A private row when the table is full, or for a process without a row of its own, which
-    /// could not be given back; see [`Peers::overflows`].
+    /// given back when it dies, and the row is kept until [`Peers::leave`] or that death. A private row when the table is
+    /// full, or for a process without a row of its own, which could not be given back; see [`Peers::overflows`].
     pub fn claim(&self, key: Key, process: Row) -> PeerRow {
         let found = self
-            .find_or_insert(key)
-            .and_then(|index| Some((index, self.share(process, index)?)));
+            .share(process, 0)
+            .and_then(|_| self.find_or_insert(key));
+        let found = found.and_then(|found| Some((found, self.share(process, found.row)?)));
         match found {
-            Some((index, share)) => PeerRow {
-                cells: self.cells(index),
-                share: Some(share),
-                shared: true,
-            },
+            Some((found, share)) => {
+                share.store(share.load(Relaxed).wrapping_add(CLAIM), Relaxed);
+                PeerRow {
+                    cells: self.cells(found.row),
+                    share: Some(share),
+                    shared: true,
+                    first: found.first,
+                }
+            }
             None => {
                 self.header[OVERFLOWS].fetch_add(1, Relaxed);
                 PeerRow::private()
@@ -115,13 +156,82 @@ impl Peers {
         }
     }
 
-    /// The cells of this identity's row, of which nobody has a share; `None` where the table is full.
+    /// Ends a claim; the row must not be used any more. Nothing for a private row.
+    pub fn leave(&self, row: PeerRow) {
+        let Some(share) = row.share else { return };
+        // A kill in between leaves one user too many, and thereby a row that is kept for ever.
+        share.store(share.load(Relaxed).saturating_sub(CLAIM), Relaxed);
+        let _ = row.cells[USERS].fetch_update(AcqRel, Acquire, |users| {
+            (users != RETIRED).then(|| users.saturating_sub(1))
+        });
+    }
+
+    /// Takes back the rows that had no user in this call and the one before, which `idle` remembers; returns how many.
+    /// One process calls it, about once a minute: what is known of a peer that leaves and comes back within that time is
+    /// not lost.
+    pub fn reclaim(&self, idle: &mut Vec<bool>) -> usize {
+        idle.resize(self.used(), false);
+        let mut taken = 0;
+        for (index, idle) in idle.iter_mut().enumerate() {
+            let unused = self.cells(index)[USERS].load(Acquire) == 0;
+            if unused && *idle && self.retire(index) {
+                taken += 1;
+                *idle = false;
+            } else {
+                *idle = unused;
+            }
+        }
+        taken
+    }
+
+    fn retire(&self, index: usize) -> bool {
+        let cells = self.cells(index);
+        if cells[USERS]
+            .compare_exchange(0, RETIRED, SeqCst, Relaxed)
+            .is_err()
+        {
+            return false;
+        }
+        let key = Key(u128::from(cells[KEY_HIGH].load(Relaxed)) << 64
+            | u128::from(cells[KEY_LOW].load(Relaxed)));
+        for cell in self.path(key) {
+            let seen = cell.load(SeqCst);
+            if seen & ROW_MASK == index as u64 + 1 {
+                let _ = cell.compare_exchange(seen, TOMB, SeqCst, Relaxed);
+            }
+        }
+        self.give_row(index);
+        true
+    }
+
+    /// Puts a row that no cell names on the list of free ones.
+    fn give_row(&self, index: usize) {
+        let cells = self.cells(index);
+        cells[USERS].store(RETIRED, Relaxed);
+        let _ = self.header[FREE].fetch_update(AcqRel, Acquire, |first| {
+            cells[NEXT].store(first & ROW_MASK, Relaxed);
+            Some(next_tag(first) | (index as u64 + 1))
+        });
+    }
+
+    /// Takes a row from that list.
+    fn free_row(&self) -> Option<usize> {
+        let taken = self.header[FREE].fetch_update(AcqRel, Acquire, |first| {
+            let index = (first & ROW_MASK).checked_sub(1)?;
+            // Read before the row is ours: whoever was faster has changed the tag.
+            let next = self.cells(index as usize)[NEXT].load(Relaxed) & ROW_MASK;
+            Some(next_tag(first) | next)
+        });
+        Some((taken.ok()? & ROW_MASK) as usize - 1)
+    }
+
+    /// The cells of this identity's row, which has no shares and is never taken back; `None` where the table is full.
     pub(crate) fn shared_cells(&self, key: Key) -> Option<&'static [AtomicU64]> {
         let found = self.find_or_insert(key);
         if found.is_none() {
             self.header[OVERFLOWS].fetch_add(1, Relaxed);
         }
-        Some(self.cells(found?))
+        Some(self.cells(found?.row))
     }
 
     /// How many claims found no room and were given a private row, which is worth a warning.
@@ -140,9 +250,14 @@ impl Peers {
             let Some(share) = self.share(process, index) else {
                 return;
             };
-            let held = share.swap(0, Relaxed);
-            if held != 0 {
-                self.cells(index)[IN_FLIGHT].fetch_sub(held, Relaxed);
+            let share = share.swap(0, Relaxed);
+            if share & HELD_MASK != 0 {
+                self.cells(index)[IN_FLIGHT].fetch_sub(share & HELD_MASK, Relaxed);
+            }
+            if share >= CLAIM {
+                let _ = self.cells(index)[USERS].fetch_update(AcqRel, Acquire, |users| {
+                    (users != RETIRED).then(|| users.saturating_sub(share / CLAIM))
+                });
             }
         }
     }
@@ -154,7 +269,7 @@ impl Peers {
         (
             total,
             shares
-                .map(|process| process[index].load(Relaxed) as i64)
+                .map(|process| (process[index].load(Relaxed) & HELD_MASK) as i64)
                 .sum(),
         )
     }
@@ -163,45 +278,132 @@ impl Peers {
         self.cells(index)[IN_FLIGHT].fetch_sub(by as u64, Relaxed);
     }
 
-    fn find_or_insert(&self, key: Key) -> Option<usize> {
-        let tag = key.high() & 0xffff_ffff_0000_0000;
+    fn find_or_insert(&self, key: Key) -> Option<Found> {
         let mut fresh = None;
-        let mut step = 0;
-        while step < self.directory.len() as u64 {
-            let slot =
-                &self.directory[((key.start() + step) % self.directory.len() as u64) as usize];
-            let seen = slot.load(Acquire);
-            if seen == 0 {
-                let row = match fresh {
-                    Some(row) => row,
-                    None => self.new_row(key)?,
-                };
-                // Whoever loses the race looks at the same slot again and keeps the row it made for a later slot.
-                if slot
-                    .compare_exchange(0, tag | (row as u64 + 1), AcqRel, Acquire)
-                    .is_ok()
-                {
-                    return Some(row);
+        for _ in 0..ATTEMPTS {
+            let found = self.find(key);
+            if found.is_some() {
+                if let Some(row) = fresh {
+                    self.give_row(row);
                 }
-                fresh = Some(row);
-                continue;
+                return found;
             }
-            let row = (seen & 0xffff_ffff) as usize - 1;
-            if seen & 0xffff_ffff_0000_0000 == tag && self.has_key(row, key) {
-                return Some(row);
+            let row = match fresh {
+                Some(row) => row,
+                None => self.new_row(key)?,
+            };
+            fresh = Some(row);
+            match self.insert(key, row) {
+                Inserted::Settled => return Some(Found { row, first: true }),
+                Inserted::Disturbed => {}
+                Inserted::Full => break,
             }
-            step += 1;
+        }
+        if let Some(row) = fresh {
+            self.give_row(row);
         }
         None
     }
 
-    /// A row nobody else has, already carrying its key.
+    /// A settled row of this key, with one more user.
+    fn find(&self, key: Key) -> Option<Found> {
+        for cell in self.path(key) {
+            let seen = cell.load(SeqCst);
+            if seen == 0 {
+                return None;
+            }
+            if seen & TAG_MASK != key.tag() || seen & SETTLED == 0 {
+                continue;
+            }
+            let row = (seen & ROW_MASK) as usize - 1;
+            let users = &self.cells(row)[USERS];
+            if !self.has_key(row, key) {
+                continue;
+            }
+            let entered = users.fetch_update(AcqRel, Acquire, |users| {
+                (users != RETIRED).then(|| users + 1)
+            });
+            let Ok(before) = entered else { continue };
+            // It may have been taken back and given to another key before it had us as a user.
+            if self.has_key(row, key) && cell.load(SeqCst) == seen {
+                return Some(Found {
+                    row,
+                    first: before == 0,
+                });
+            }
+            users.fetch_sub(1, AcqRel);
+        }
+        None
+    }
+
+    /// Gives the key's row a cell, in two steps. The first makes it visible to others who insert the same key; whoever
+    /// sees another one that is not settled throws it out. The second settles it, unless it was thrown out or another
+    /// one settled before. Of two at once the later sees the earlier.
+    fn insert(&self, key: Key, row: usize) -> Inserted {
+        let visible = key.tag() | (row as u64 + 1);
+        let mut ours = None;
+        for cell in self.path(key) {
+            let seen = cell.load(SeqCst);
+            if (seen == 0 || seen == TOMB)
+                && cell
+                    .compare_exchange(seen, visible, SeqCst, Relaxed)
+                    .is_ok()
+            {
+                ours = Some(cell);
+                break;
+            }
+        }
+        let Some(ours) = ours else {
+            return Inserted::Full;
+        };
+        for cell in self.path(key) {
+            let seen = cell.load(SeqCst);
+            if std::ptr::eq(cell, ours) || seen == 0 || seen & TAG_MASK != key.tag() || seen == TOMB
+            {
+                continue;
+            }
+            let row = (seen & ROW_MASK) as usize - 1;
+            if !self.has_key(row, key) {
+                continue;
+            }
+            let settled = seen & SETTLED != 0;
+            if settled && self.cells(row)[USERS].load(SeqCst) == RETIRED {
+                continue;
+            }
+            if settled || cell.compare_exchange(seen, TOMB, SeqCst, Relaxed).is_err() {
+                let _ = ours.compare_exchange(visible, TOMB, SeqCst, Relaxed);
+                return Inserted::Disturbed;
+            }
+        }
+        match ours.compare_exchange(visible, visible | SETTLED, SeqCst, Relaxed) {
+            Ok(_) => Inserted::Settled,
+            Err(_) => Inserted::Disturbed,
+        }
+    }
+
+    /// The cells in which a key may lie, in order.
+    fn path(&self, key: Key) -> impl Iterator<Item = &'static AtomicU64> + use<> {
+        let (start, directory) = (key.start(), self.directory);
+        (0..PROBES.min(directory.len() as u64))
+            .map(move |step| &directory[((start + step) % directory.len() as u64) as usize])
+    }
+
+    /// A row nobody else has, empty, carrying its key and counting its maker as user.
     fn new_row(&self, key: Key) -> Option<usize> {
-        let index = self.header[USED].fetch_update(AcqRel, Acquire, |used| {
-            (used < self.capacity as u64).then_some(used + 1)
-        });
-        let index = index.ok()? as usize;
+        let index = match self.free_row() {
+            Some(index) => index,
+            None => {
+                let index = self.header[USED].fetch_update(AcqRel, Acquire, |used| {
+                    (used < self.capacity as u64).then_some(used + 1)
+                });
+                index.ok()? as usize
+            }
+        };
         let cells = self.cells(index);
+        for cell in cells {
+            cell.store(0, Relaxed);
+        }
+        cells[USERS].store(1, Relaxed);
         cells[KEY_LOW].store(key.low(), Relaxed);
         cells[KEY_HIGH].store(key.high(), Release);
         Some(index)
@@ -221,6 +423,28 @@ impl Peers {
             .get(process.index().checked_mul(self.capacity)?..)?
             .get(index)
     }
+}
+
+/// The tag of the list of free rows after this one.
+fn next_tag(first: u64) -> u64 {
+    (first & TAG_MASK).wrapping_add(1 << 32)
+}
+
+/// A row as a claim found it.
+#[derive(Debug, Clone, Copy)]
+struct Found {
+    row: usize,
+    /// Nobody used it before.
+    first: bool,
+}
+
+/// How an insertion ended.
+enum Inserted {
+    Settled,
+    /// Another one was at the same key; look again.
+    Disturbed,
+    /// No cell was free.
+    Full,
 }
 
 /// When a peer failed last, how often, and whether it was tried since; one word, replaced as a whole.
@@ -257,6 +481,7 @@ pub struct PeerRow {
     cells: &'static [AtomicU64],
     share: Option<&'static AtomicU64>,
     shared: bool,
+    first: bool,
 }
 
 impl PeerRow {
@@ -266,6 +491,29 @@ impl PeerRow {
             cells: Vec::leak((0..WIDTH).map(|_| AtomicU64::new(0)).collect()),
             share: None,
             shared: false,
+            first: true,
+        }
+    }
+
+    /// Whether nobody used the row when it was claimed.
+    pub fn is_first(&self) -> bool {
+        self.first
+    }
+
+    /// Empties a private row for its next use; a shared one is not this process's to empty.
+    pub fn clear_private(&self) {
+        if !self.shared {
+            for cell in self.cells {
+                cell.store(0, Relaxed);
+            }
+        }
+    }
+
+    /// Connections in use by this process.
+    pub fn held(&self) -> u64 {
+        match self.share {
+            Some(share) => share.load(Relaxed) & HELD_MASK,
+            None => self.in_flight().max(0) as u64,
         }
     }
 
@@ -314,7 +562,10 @@ impl PeerRow {
     /// Gives one place back.
     pub fn release(&self) {
         if let Some(share) = self.share {
-            share.store(share.load(Relaxed).saturating_sub(1), Relaxed);
+            let held = share.load(Relaxed);
+            if held & HELD_MASK != 0 {
+                share.store(held - 1, Relaxed);
+            }
         }
         self.add(&self.cells[IN_FLIGHT], -1);
     }
@@ -441,6 +692,117 @@ mod tests {
                 .is_shared()
         );
         assert_eq!(shm.peers().overflows(), 1);
+    }
+
+    #[test]
+    fn rows_that_nobody_uses_are_used_again() {
+        let shm = Shm::private().unwrap();
+        let process = shm.scoreboard().claim(1, 0);
+        let (kept, mut idle) = (Key::of(&[b"kept"]), Vec::new());
+        shm.peers().claim(kept, process).advance(7);
+        // Ten times as many addresses as there are rows.
+        for n in 0..crate::SMALL.peers as u32 * 10 {
+            let row = shm.peers().claim(Key::of(&[&n.to_le_bytes()]), process);
+            assert!(
+                row.is_shared() && row.is_first() && row.current_weight() == 0,
+                "{n}"
+            );
+            row.advance(1);
+            shm.peers().leave(row);
+            if n % 4000 == 0 {
+                shm.peers().reclaim(&mut idle);
+            }
+        }
+        assert_eq!(shm.peers().overflows(), 0);
+        let again = shm.peers().claim(kept, process);
+        assert_eq!((again.current_weight(), again.is_first()), (7, false));
+    }
+
+    #[test]
+    fn an_unused_row_is_kept_for_one_more_look() {
+        let shm = Shm::private().unwrap();
+        let process = shm.scoreboard().claim(1, 0);
+        let (key, mut idle) = (Key::of(&[b"u"]), Vec::new());
+        let row = shm.peers().claim(key, process);
+        row.advance(5);
+        assert_eq!(
+            (0..3)
+                .map(|_| shm.peers().reclaim(&mut idle))
+                .sum::<usize>(),
+            0
+        );
+        shm.peers().leave(row);
+        assert_eq!(shm.peers().reclaim(&mut idle), 0);
+        let row = shm.peers().claim(key, process);
+        assert_eq!((row.current_weight(), row.is_first()), (5, true));
+        assert_eq!(shm.peers().reclaim(&mut idle), 0);
+        shm.reap(process);
+        assert_eq!(
+            (
+                shm.peers().reclaim(&mut idle),
+                shm.peers().reclaim(&mut idle)
+            ),
+            (0, 1)
+        );
+        let process = shm.scoreboard().claim(1, 0);
+        assert_eq!(shm.peers().claim(key, process).current_weight(), 0);
+    }
+
+    #[test]
+    fn a_row_in_use_is_never_taken_back() {
+        let shm = Shm::private().unwrap();
+        let processes: Vec<Row> = (0..4).map(|slot| shm.scoreboard().claim(1, slot)).collect();
+        let done = std::sync::atomic::AtomicBool::new(false);
+        let holders: Vec<AtomicU64> = (0..8).map(|_| AtomicU64::new(0)).collect();
+        std::thread::scope(|scope| {
+            let workers: Vec<_> = processes
+                .iter()
+                .map(|process| {
+                    let (shm, holders) = (&shm, &holders);
+                    scope.spawn(move || {
+                        for turn in 0..40_000u64 {
+                            let n = (turn.wrapping_mul(0x9e37_79b9) >> 7) as usize % 8;
+                            let row = shm.peers().claim(Key::of(&[&[n as u8]]), *process);
+                            assert!(row.is_shared());
+                            // One at a time by the row, and then nobody else may be here by another row.
+                            if row.admit(1) {
+                                assert_eq!(
+                                    holders[n].fetch_add(1, SeqCst),
+                                    0,
+                                    "two rows of one key"
+                                );
+                                holders[n].fetch_sub(1, SeqCst);
+                                row.release();
+                            }
+                            shm.peers().leave(row);
+                        }
+                    })
+                })
+                .collect();
+            let (shm, stop) = (&shm, &done);
+            let cleaner = scope.spawn(move || {
+                let (mut idle, mut taken) = (Vec::new(), 0);
+                while !stop.load(SeqCst) {
+                    taken += shm.peers().reclaim(&mut idle);
+                }
+                taken
+            });
+            for worker in workers {
+                worker.join().unwrap();
+            }
+            done.store(true, SeqCst);
+            assert!(cleaner.join().unwrap() > 0);
+        });
+        let mut idle = Vec::new();
+        shm.peers().reclaim(&mut idle);
+        shm.peers().reclaim(&mut idle);
+        let settled = shm
+            .peers()
+            .directory
+            .iter()
+            .filter(|cell| cell.load(SeqCst) & SETTLED != 0);
+        assert_eq!((settled.count(), shm.peers().overflows()), (0, 0));
+        assert!(shm.peers().used() < 100, "{}", shm.peers().used());
     }
 
     #[test]

@@ -1,9 +1,11 @@
-//! The shared books after a worker was killed: compared once a second for a while, and put right.
+//! The shared books: compared once a second for a while after a worker was killed, and put right; once a minute the rows
+//! that nobody uses any more are taken back.
 
 use kp_shm::{Repair, Shm};
 
 const EVERY_MS: u64 = 1_000;
 const FOR_MS: u64 = 30_000;
+const RECLAIM_MS: u64 = 60_000;
 
 /// When the books are looked at next.
 #[derive(Debug, Default)]
@@ -11,6 +13,9 @@ pub(super) struct Books {
     repair: Repair,
     due_ms: Option<u64>,
     until_ms: u64,
+    /// Rows without users when they were looked at last.
+    idle: Vec<bool>,
+    reclaim_ms: u64,
 }
 
 impl Books {
@@ -22,7 +27,10 @@ impl Books {
 
     /// When [`Books::look`] has something to do.
     pub(super) fn due_ms(&self) -> Option<u64> {
-        self.due_ms
+        Some(
+            self.due_ms
+                .map_or(self.reclaim_ms, |due| due.min(self.reclaim_ms)),
+        )
     }
 
     /// Compares them, if it is time.
@@ -31,6 +39,10 @@ impl Books {
             self.repair.sweep(shm);
             let again = now_ms < self.until_ms || self.repair.is_suspicious();
             self.due_ms = again.then_some(now_ms + EVERY_MS);
+        }
+        if self.reclaim_ms <= now_ms {
+            shm.peers().reclaim(&mut self.idle);
+            self.reclaim_ms = now_ms + RECLAIM_MS;
         }
     }
 }
