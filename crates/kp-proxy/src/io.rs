@@ -36,6 +36,8 @@ pub enum Input {
     HeadFailed(Failure),
     /// The body was taken whole.
     Collected,
+    /// The beginning of the body is here.
+    Gathered,
     /// The client's body broke, was too large, or did not come in time.
     ClientFailed(Failure),
     /// The client's connection ended before the answer did.
@@ -73,6 +75,9 @@ pub enum Input {
 pub enum Action {
     /// Take the request body whole, then say [`Input::Collected`].
     Collect,
+    /// Wait until so many bytes of the body are here, as they stand in the message, or all of them; then say
+    /// [`Input::Gathered`].
+    Gather(usize),
     /// Pick a peer of `exchange.machine.target` and connect or reuse, then say [`Input::Connected`].
     Acquire,
     /// Wait without holding a peer, then say [`Input::Waited`]. The client is watched meanwhile and not read.

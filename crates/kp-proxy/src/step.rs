@@ -45,6 +45,7 @@ impl Exchange {
                 self.on_head_failed(failure, program, context)
             }
             (Phase::Collect, Input::Collected) => self.on_collected(),
+            (Phase::Collect, Input::Gathered) => self.acquire(),
             (Phase::Connect, Input::Held { for_, until_ms }) => self.wait(for_, until_ms),
             (Phase::Wait(for_), Input::Waited(woken)) => {
                 self.on_waited(for_, woken, program, context)
@@ -202,6 +203,10 @@ impl Exchange {
             self.machine.phase = Phase::Collect;
             return Action::Collect;
         }
+        if let Some(bytes) = self.must_gather(location) {
+            self.machine.phase = Phase::Collect;
+            return Action::Gather(bytes);
+        }
         self.acquire()
     }
 
@@ -228,6 +233,22 @@ impl Exchange {
                         .body_came
                         .is_some_and(|length| length <= location.client_body_buffer_size)
             }
+        }
+    }
+
+    /// How much of a body that is passed on as it comes has to be here before a peer is chosen: a client that is slow to
+    /// send it holds no connection to one.
+    fn must_gather(&self, location: &Location) -> Option<usize> {
+        let wanted = self.machine.body == BodyState::Unread
+            && location.proxy.request_buffering == RequestBuffering::Auto
+            && location.proxy.pass_request_body;
+        match self.request.head.framing {
+            Framing::Length(length) if wanted && length > 0 => {
+                let length = usize::try_from(length).unwrap_or(usize::MAX);
+                Some(length.min(location.client_body_buffer_size))
+            }
+            Framing::Chunked if wanted => Some(1),
+            _ => None,
         }
     }
 

@@ -120,7 +120,10 @@ impl World {
             format!(
                 "proxy_next_upstream_tries {tries}; proxy_next_upstream_timeout {timeout_ms}ms;"
             ),
-            format!("proxy_request_buffering {};", random.pick(&["on", "off"])),
+            format!(
+                "proxy_request_buffering {};",
+                random.pick(&["on", "off", "auto"])
+            ),
             format!("proxy_intercept_errors {};", random.pick(&["on", "off"])),
             format!("recursive_error_pages {};", random.pick(&["on", "off"])),
             format!("proxy_http_version {};", random.pick(&["1.0", "1.1"])),
@@ -585,6 +588,13 @@ impl<'a> Life<'a> {
     fn perform(&mut self, action: Action) -> Option<Input> {
         match action {
             Action::Collect => Some(self.collect()),
+            Action::Gather(bytes) => {
+                assert!(bytes > 0, "nothing is waited for");
+                Some(match self.collect() {
+                    Input::Collected => Input::Gathered,
+                    failed => failed,
+                })
+            }
             Action::Acquire => Some(self.acquire()),
             Action::Wait { until_ms, for_ } => Some(self.wait(until_ms, for_)),
             Action::SendHead => Some(self.send_head()),
@@ -1058,6 +1068,7 @@ fn thousands_of_lives_keep_the_rules() {
             "Head",
             "HeadFailed",
             "Collected",
+            "Gathered",
             "ClientFailed",
             "ClientGone",
             "ClientCut",
@@ -1070,6 +1081,7 @@ fn thousands_of_lives_keep_the_rules() {
             "FileOpened",
             "FileFailed",
             "Collect",
+            "Gather",
             "Acquire",
             "Wait",
             "SendHead",

@@ -7,6 +7,7 @@ pub mod clock;
 pub mod io;
 pub mod lock;
 pub mod memfile;
+pub mod memory;
 pub mod poll;
 pub mod process;
 pub mod region;

@@ -499,6 +499,53 @@ pub fn tcp_info(socket: &impl AsFd) -> io::Result<TcpInfo> {
     })
 }
 
+/// What the kernel holds for a socket, and lets it hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct SocketMemory {
+    /// Received and not read, with the kernel's own part, bytes.
+    pub read: u32,
+    /// The most it may become, bytes.
+    pub read_limit: u32,
+    /// Written and not acknowledged, with the kernel's own part, bytes.
+    pub written: u32,
+}
+
+/// SO_MEMINFO.
+pub fn memory(socket: &impl AsFd) -> io::Result<SocketMemory> {
+    let mut words = [0_u32; 9];
+    let mut length = size_of_val(&words) as libc::socklen_t;
+    // SAFETY: value and length are live locals, and the length is the value's size, so the kernel writes within it.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_MEMINFO,
+            words.as_mut_ptr().cast(),
+            &raw mut length,
+        )
+    };
+    if result < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let [read, read_limit, _, _, _, written, ..] = words;
+    Ok(SocketMemory {
+        read,
+        read_limit,
+        written,
+    })
+}
+
+/// SIOCOUTQ: bytes that were written and that the other side has not acknowledged.
+pub fn unacknowledged(socket: &impl AsFd) -> io::Result<u32> {
+    let mut bytes: libc::c_int = 0;
+    // SAFETY: the request writes one int, to a live local.
+    let result = unsafe { libc::ioctl(socket.as_fd().as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
+    if result < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(bytes.unsigned_abs())
+}
+
 /// A connected pair that keeps datagram borders and tells when the other end is gone; non-blocking, closed on exec.
 pub fn seqpacket_pair() -> io::Result<(OwnedFd, OwnedFd)> {
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;

@@ -148,6 +148,10 @@ impl Worker {
             .as_ref()
             .map_or(Framing::None, |head| head.framing);
         active.response.decoder = BodyDecoder::new(framing);
+        active.response.length = match framing {
+            Framing::Length(length) => Some(length),
+            Framing::None | Framing::Chunked | Framing::UntilClose => None,
+        };
         active.response.stage = ResponseStage::Relaying;
         // A body that the client must not get (HEAD sent on as GET, a 304 out of an error page) is not waited for.
         if matches!(framing, Framing::None | Framing::Length(0)) || head.framing == Framing::None {
@@ -225,7 +229,12 @@ impl Worker {
     /// What came before the break is still delivered, unless it is the client that does not take it.
     pub(crate) fn truncate(&mut self, active: &mut Active) {
         let failure = active.exchange.machine.failure;
-        if failure.is_some_and(|failure| failure.cause == Cause::ClientSendTimeout) {
+        if failure.is_some_and(|failure| {
+            matches!(
+                failure.cause,
+                Cause::ClientSendTimeout | Cause::ClientReadsTooSlow
+            )
+        }) {
             active.to_client.clear(&mut self.buffers);
             active.spool = None;
         }

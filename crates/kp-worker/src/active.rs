@@ -2,7 +2,9 @@
 
 use crate::buffers::Buffers;
 use crate::files::OpenFile;
+use crate::memory::Weight;
 use crate::output::Output;
+use crate::pace::Pace;
 use crate::token::Key;
 use crate::waiting::Place;
 use kp_config::model::UpstreamId;
@@ -46,6 +48,12 @@ pub(crate) struct Active {
     pub(crate) cut: bool,
     /// The access log line was written.
     pub(crate) logged: bool,
+    /// What it weighed when it was last parked.
+    pub(crate) weight: Weight,
+    /// How fast its body comes.
+    pub(crate) sends: Pace,
+    /// How fast its answer is taken.
+    pub(crate) takes: Pace,
 }
 
 /// Deadlines of both sides in monotonic ms; [`NEVER`] where nothing is awaited.
@@ -93,6 +101,8 @@ impl Deadlines {
 pub(crate) enum RequestStage {
     /// Not read yet; nobody knows who wants it.
     Unread,
+    /// So many bytes of it are awaited before a peer is asked.
+    Gathering(usize),
     /// Being taken whole.
     Collecting,
     /// Goes to the upstream as it comes.
@@ -178,6 +188,8 @@ pub(crate) struct ResponseFlow {
     pub(crate) decoder: BodyDecoder,
     /// How it is sent to the client.
     pub(crate) out: Framing,
+    /// Bytes of its body, where its head says how many.
+    pub(crate) length: Option<u64>,
     /// How far reads of the upstream go: large while the client keeps up, small after a short write.
     pub(crate) read_max: usize,
     /// Bytes of the response head received so far, for telling a stale connection from a broken one.
@@ -225,6 +237,7 @@ impl Active {
                 stage: ResponseStage::Idle,
                 decoder: BodyDecoder::new(Framing::None),
                 out: Framing::None,
+                length: None,
                 read_max: READ_MAX,
                 any_byte: false,
                 ahead: false,
@@ -239,6 +252,9 @@ impl Active {
             half_closed: false,
             cut: false,
             logged: false,
+            weight: Weight::default(),
+            sends: Pace::NEW,
+            takes: Pace::NEW,
         }
     }
 
@@ -289,6 +305,8 @@ impl Active {
         self.half_closed = false;
         self.cut = false;
         self.logged = false;
+        self.sends = Pace::NEW;
+        self.takes = Pace::NEW;
     }
 }
 

@@ -14,6 +14,7 @@ const KEEP_MAX: usize = 2048;
 #[derive(Debug, Default)]
 pub(crate) struct Buffers {
     free: Vec<Vec<u8>>,
+    free_bytes: usize,
     /// Where TLS records pass through on their way from and to a socket.
     pub(crate) sealed: Vec<u8>,
     /// Where short stretches are joined into one record.
@@ -23,9 +24,24 @@ pub(crate) struct Buffers {
 impl Buffers {
     /// An empty buffer with some capacity.
     pub(crate) fn take(&mut self) -> Vec<u8> {
-        self.free
-            .pop()
-            .unwrap_or_else(|| Vec::with_capacity(BUFFER_BYTES))
+        match self.free.pop() {
+            Some(buffer) => {
+                self.free_bytes -= buffer.capacity();
+                buffer
+            }
+            None => Vec::with_capacity(BUFFER_BYTES),
+        }
+    }
+
+    /// Memory of the buffers that are free, bytes.
+    pub(crate) fn free_bytes(&self) -> u64 {
+        self.free_bytes as u64
+    }
+
+    /// Gives all but so many free buffers back to the allocator.
+    pub(crate) fn shrink(&mut self, keep: usize) {
+        self.free.truncate(keep);
+        self.free_bytes = self.free.iter().map(Vec::capacity).sum();
     }
 
     /// Gives `buffer` capacity from the pool if it has none.
@@ -43,6 +59,7 @@ impl Buffers {
             && self.free.len() < KEEP_MAX
         {
             buffer.clear();
+            self.free_bytes += buffer.capacity();
             self.free.push(buffer);
         }
     }
@@ -68,5 +85,10 @@ mod tests {
         assert_eq!(pool.free.len(), KEEP_MAX);
         pool.give(&mut Vec::with_capacity(KEEP_BYTES_MAX + 1));
         assert_eq!(pool.free.len(), KEEP_MAX);
+        let held = |pool: &Buffers| pool.free.iter().map(Vec::capacity).sum::<usize>() as u64;
+        assert_eq!(pool.free_bytes(), held(&pool));
+        pool.take();
+        pool.shrink(3);
+        assert_eq!((pool.free.len(), pool.free_bytes()), (3, held(&pool)));
     }
 }

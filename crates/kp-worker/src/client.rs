@@ -3,6 +3,7 @@
 //! An idle kept-alive connection is this struct and nothing else: no buffer, no exchange.
 
 use crate::active::{Active, NEVER, READ_MIN, RequestStage};
+use crate::ages::Waits;
 use crate::reactor::Worker;
 use crate::token::{Key, Kind};
 use crate::transport::{Received, Transport};
@@ -53,6 +54,10 @@ pub(crate) struct Client {
     pub(crate) linger_end_ms: u64,
     /// Longest silence while it lasts (`lingering_timeout`).
     pub(crate) linger_wait_ms: u32,
+    /// Which TCP_NOTSENT_LOWAT it has: an index; 0 is the listening socket's.
+    pub(crate) lowat: u8,
+    /// The same for SO_RCVBUF.
+    pub(crate) narrow: u8,
     /// TCP_NODELAY, which the listener hands down switched on.
     pub(crate) nodelay: bool,
     pub(crate) remote: Option<SocketAddr>,
@@ -138,6 +143,11 @@ impl Worker {
         } else {
             self.wheel.arm(timer, deadline_ms);
         }
+        let begun = client.active;
+        if let Some(mut active) = begun.and_then(|active| self.exchanges.lend(active)) {
+            self.weigh(&mut active);
+            self.exchanges.restore(active.key, active);
+        }
     }
 
     fn parse_head(&mut self, key: Key) -> HeadProgress {
@@ -167,11 +177,8 @@ impl Worker {
             }
             Ok(true) => {
                 active.exchange.record.request_length = (before - client.input.len()) as u64;
-                if client.overload {
-                    Input::HeadFailed(Failure::new(Phase::RequestHead, Cause::Overload))
-                } else {
-                    Input::Head
-                }
+                let overload = client.overload;
+                self.refusal(overload).unwrap_or(Input::Head)
             }
             Err(error) => {
                 active.exchange.record.request_length = before as u64;
@@ -203,6 +210,7 @@ impl Worker {
             return;
         };
         client.active = Some(active_key);
+        self.client_ages.join(key.index, Waits::Head, now_ms);
         if client.requests > 0 || self.drain.is_some() {
             // On a kept-alive connection the head's time starts with its first byte; on a fresh one with the accept.
             let front = self.fronts.at(client, &self.listeners);
@@ -218,6 +226,7 @@ impl Worker {
         if client.requests > 0 {
             self.counters.decrement(Counter::ConnectionsIdle);
         }
+        self.client_ages.leave(active.client.index);
         active.half_closed = client.transport.ending && !client.transport.errored;
         client.phase = ClientPhase::Exchange;
         client.requests += 1;
@@ -259,6 +268,7 @@ impl Worker {
         let whole = active.request.whole;
         let (persistent, cut, out) = (active.persistent, active.cut, active.response.out);
         self.exchanges.remove(active.key);
+        self.memory.forget(&mut active);
         active.reset(key, &mut self.buffers);
         if self.spare.len() < SPARE_MAX {
             self.spare.push(active);
@@ -293,6 +303,7 @@ impl Worker {
             return;
         };
         self.counters.increment(Counter::ConnectionsIdle);
+        self.client_ages.join(key.index, Waits::Idle, now_ms);
         client.phase = ClientPhase::Head;
         client.pipelined = !client.input.is_empty();
         client.deadline_ms =
@@ -321,6 +332,7 @@ impl Worker {
         if !linger || !client.transport.end(&mut self.buffers) {
             return self.close_client(key);
         }
+        self.client_ages.join(key.index, Waits::Linger, now_ms);
         client.phase = ClientPhase::Linger;
         client.input.clear();
         self.buffers.give(&mut client.input);
@@ -436,6 +448,8 @@ impl Worker {
             client.transport.break_off();
         }
         client.transport.part(&mut self.buffers);
+        self.memory.tls_connections -= u64::from(client.transport.secure.is_some());
+        self.client_ages.leave(key.index);
         self.buffers.give(&mut client.input);
         self.wheel.free(client.timer);
         self.counters.decrement(Counter::ConnectionsActive);
@@ -456,6 +470,7 @@ impl Worker {
         {
             self.drop_upstream(&mut active);
             self.give_up_places(&mut active);
+            self.memory.forget(&mut active);
             active.reset(key, &mut self.buffers);
             if self.spare.len() < SPARE_MAX {
                 self.spare.push(active);

@@ -52,6 +52,7 @@ impl Worker {
         match visit {
             Visit::Park => {
                 self.park(&mut active);
+                self.weigh(&mut active);
                 self.exchanges.restore(active.key, active);
             }
             Visit::Requeue => {
@@ -244,6 +245,7 @@ impl Worker {
                 active.request.stage = RequestStage::Collecting;
                 self.send_continue(active);
             }
+            Action::Gather(bytes) => return Told::Again(self.begin_gathering(active, bytes)),
             Action::Acquire => {
                 return Told::Again(match self.take_held_body(active) {
                     Some(failed) => Some(failed),

@@ -180,6 +180,7 @@ impl Worker {
             return;
         };
         client.transport.secure = None;
+        self.memory.tls_connections -= 1;
         client.input = bytes;
         client.phase = ClientPhase::Head;
         let front = self.fronts.at(client, &self.listeners);

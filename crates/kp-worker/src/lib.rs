@@ -1,11 +1,12 @@
 //! The reactor: sockets, timers, buffers, files, logs. Drives the pure crates.
 //!
 //! `reactor` is the loop, `client` and `upstream` are the two halves of a connection, `drive` lets an exchange move, `act`
-//! performs what kp-proxy's machine asks for, `park` works out what is awaited; `relay`, `tunnel`, `spill`, `spool` and
-//! `files` move bytes.
+//! performs what kp-proxy's machine asks for, `park` works out what is awaited; `relay`, `tunnel`, `gather`, `spill`, `spool`
+//! and `files` move bytes; `memory` is the sum of all of it, `shed` makes room when something runs out.
 
 mod act;
 mod active;
+mod ages;
 mod buffers;
 mod client;
 mod clock;
@@ -13,16 +14,20 @@ mod discard;
 mod drain;
 mod drive;
 pub mod error_log;
+mod exhaustion;
 mod facts;
 mod files;
+mod gather;
 mod handshake;
 mod heritage;
 mod jobs;
 mod listeners;
 pub mod log_file;
 mod logs;
+mod memory;
 mod output;
 mod own;
+mod pace;
 mod pairs;
 mod panic_note;
 mod park;
@@ -30,6 +35,7 @@ mod reactor;
 mod relay;
 mod response_head;
 mod secure;
+mod shed;
 mod slots;
 mod spill;
 mod spool;

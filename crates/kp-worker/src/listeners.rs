@@ -1,11 +1,13 @@
 //! Listening sockets of one worker: polled after Commit, accepted until the kernel says "no more".
 
 use crate::client::Client;
+use crate::exhaustion;
 use crate::reactor::Worker;
 use crate::token::{Key, Kind};
 use kp_config::Config;
 use kp_config::model::{ListenerId, LocationId, ServerId, VirtualHost};
 use kp_http::HeadLimits;
+use kp_shm::Counter;
 use mio::unix::SourceFd;
 use mio::{Interest, Token};
 use std::io::ErrorKind;
@@ -13,10 +15,12 @@ use std::os::fd::{AsRawFd, OwnedFd};
 
 /// Connections accepted per turn and listener, so that a flood cannot hold up those that are here (`multi_accept off`).
 const ACCEPT_MAX: usize = 64;
-/// Pause after the process ran out of descriptors.
-const PAUSE_MS: u64 = 500;
-/// EMFILE and ENFILE.
-const OUT_OF_FILES: [i32; 2] = [24, 23];
+/// First pause after accept failed; twice as long with every further time,
+const PAUSE_MS: u64 = 5;
+/// but no longer than this: what was missing may be there again at any moment, and ten looks a second cost nothing.
+const PAUSE_MAX_MS: u64 = 100;
+/// How often the log says that accept fails.
+const SAY_MS: u64 = 1000;
 
 /// One listening socket.
 #[derive(Debug)]
@@ -25,8 +29,12 @@ pub(crate) struct Listening {
     fd: Option<OwnedFd>,
     /// There may be connections in the queue. Edge-triggered: stays until accept says otherwise.
     ready: bool,
-    /// Accepting waits until then, after running out of descriptors.
+    /// Accepting waits until then, after it failed.
     again_ms: u64,
+    /// The last pause; 0 once a connection was accepted.
+    pause_ms: u64,
+    /// The log says again that it fails.
+    said_ms: u64,
     /// Connections begin with a TLS handshake.
     pub(crate) tls: bool,
     /// The default server.
@@ -41,6 +49,8 @@ impl Listening {
             fd: Some(fd),
             ready: false,
             again_ms: 0,
+            pause_ms: 0,
+            said_ms: 0,
             tls: listener.tls,
             server: listener.default_server,
         }
@@ -140,6 +150,9 @@ impl Worker {
     /// Accepts from every listener that may have connections.
     pub(crate) fn accept_ready(&mut self) {
         let now_ms = self.clock.mono_ms;
+        if self.spare_fd.is_none() && self.accept_again_ms() <= now_ms {
+            self.spare_fd = kp_sys::process::spare_descriptor().ok();
+        }
         for index in 0..self.listeners.len() {
             let listener = &mut self.listeners[index];
             if listener.again_ms != 0 && now_ms >= listener.again_ms {
@@ -167,7 +180,10 @@ impl Worker {
             let listener = &mut self.listeners[index];
             let Some(fd) = &listener.fd else { return };
             match kp_sys::socket::accept(fd) {
-                Ok((socket, remote)) => self.admit(index as u16, socket, remote),
+                Ok((socket, remote)) => {
+                    listener.pause_ms = 0;
+                    self.admit(index as u16, socket, remote);
+                }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     listener.ready = false;
                     return;
@@ -182,22 +198,27 @@ impl Worker {
         }
     }
 
-    /// Out of descriptors: idle connections go first, then one connection is accepted only to be closed, then a pause.
+    /// Out of descriptors: idle connections go first, then one connection is accepted only to be closed. Then, as with
+    /// whatever else the kernel is short of, a pause.
     fn accept_failed(&mut self, index: usize, error: &std::io::Error) {
-        let out_of_files = error
-            .raw_os_error()
-            .is_some_and(|errno| OUT_OF_FILES.contains(&errno));
-        if out_of_files && self.close_an_idle_one() {
+        let now_ms = self.clock.mono_ms;
+        let made_room = exhaustion::is_of_files(error) && self.make_room();
+        let listener = &mut self.listeners[index];
+        listener.pause_ms = (listener.pause_ms * 2).clamp(PAUSE_MS, PAUSE_MAX_MS);
+        listener.again_ms = now_ms + listener.pause_ms;
+        if now_ms >= listener.said_ms {
+            listener.said_ms = now_ms + SAY_MS;
+            log::error!(target: "crit", "accept4() failed ({})", crate::jobs::errno_text(error));
+        }
+        if made_room || !exhaustion::is_of_files(error) || self.spare_fd.take().is_none() {
             return;
         }
-        log::error!(target: "crit", "accept4() failed ({})", crate::jobs::errno_text(error));
-        if out_of_files && self.spare_fd.take().is_some() {
-            if let Some(fd) = &self.listeners[index].fd {
-                drop(kp_sys::socket::accept(fd));
-            }
-            self.spare_fd = kp_sys::process::spare_descriptor().ok();
+        // Who waits learns at once that it waits in vain.
+        if let Some(fd) = &self.listeners[index].fd {
+            drop(kp_sys::socket::accept(fd));
         }
-        self.listeners[index].again_ms = self.clock.mono_ms + PAUSE_MS;
+        self.counters.increment(Counter::ConnectionsRefused);
+        self.spare_fd = kp_sys::process::spare_descriptor().ok();
     }
 
     /// Accepts everything that is queued, before the listeners are given up.

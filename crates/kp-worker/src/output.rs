@@ -28,6 +28,17 @@ impl Output {
         self.waiting() + self.held
     }
 
+    /// Memory it holds.
+    pub(crate) fn bytes(&self) -> usize {
+        self.data.capacity()
+    }
+
+    /// Takes bytes over while none are pending, without copying them.
+    pub(crate) fn take_over(&mut self, data: Vec<u8>, pool: &mut Buffers) {
+        self.clear(pool);
+        self.data = data;
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.len() == 0
     }

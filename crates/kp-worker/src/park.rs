@@ -55,11 +55,16 @@ impl Worker {
             wait,
             attempt,
         } = *deadlines;
+        let judged_ms = self.keep_pace(active, wants.client_read, wants.client_write);
         if let Some(client) = self.clients.peek(active.client) {
             arm(
                 &mut self.wheel,
                 client.timer,
-                client_read.min(client_write).min(discard).min(wait),
+                client_read
+                    .min(client_write)
+                    .min(discard)
+                    .min(wait)
+                    .min(judged_ms),
             );
         }
         if let Some(upstream) = active.upstream.and_then(|key| self.upstreams.peek(key)) {
@@ -84,7 +89,8 @@ impl Worker {
             !active.is_waiting() || self.waits_well(active),
             "unheard: {active:?}"
         );
-        let client_ready = client.transport.readable || !client.input.is_empty();
+        let gathering = matches!(active.request.stage, RequestStage::Gathering(_));
+        let client_ready = client.transport.readable || !client.input.is_empty() && !gathering;
         let (to_client, to_upstream) =
             (!active.to_client.is_empty(), !active.to_upstream.is_empty());
         let deadlines = &active.deadlines;
@@ -152,7 +158,7 @@ impl Worker {
         });
         let reading_body = match active.request.stage {
             RequestStage::Collecting => !active.request.whole && !self.spilling(active),
-            RequestStage::Discarding => true,
+            RequestStage::Discarding | RequestStage::Gathering(_) => true,
             RequestStage::Streaming => self.upstream_open(active) && active.to_upstream.is_empty(),
             RequestStage::Unread | RequestStage::Replaying(_) | RequestStage::Done => false,
         };
@@ -220,6 +226,9 @@ impl Worker {
 
     /// The failure of a deadline that passed.
     pub(crate) fn overdue(&mut self, active: &mut Active) -> Option<Input> {
+        if let Some(input) = self.too_slow(active) {
+            return Some(input);
+        }
         let now_ms = self.clock.mono_ms;
         if now_ms < active.deadlines.nearest_ms() {
             return None;

@@ -4,6 +4,7 @@
 //! rounds. Nothing in here decides anything about HTTP.
 
 use crate::active::{Active, READ_MAX};
+use crate::ages::{Ages, Waits};
 use crate::buffers::Buffers;
 use crate::client::{Client, ClientPhase};
 use crate::clock::Clock;
@@ -13,6 +14,7 @@ use crate::heritage::{Heritage, exit};
 use crate::jobs::Jobs;
 use crate::listeners::{Fronts, Listening};
 use crate::logs::Logs;
+use crate::memory::Memory;
 use crate::own::Own;
 use crate::pairs::Pairs;
 use crate::response_head::RESPONSE_HEAD_MAX;
@@ -48,8 +50,6 @@ use std::time::Duration;
 const EVENTS: usize = 512;
 /// Connections beyond `worker_connections` that are still accepted, to be told 503 instead of being dropped.
 const OVERLOAD_ROOM: usize = 64;
-/// Slots looked at when an idle connection has to make room.
-const IDLE_SEARCH: usize = 256;
 
 /// A worker.
 #[derive(Debug)]
@@ -111,8 +111,13 @@ pub(crate) struct Worker {
     group: String,
     shm: kp_shm::Shm,
     row: Row,
-    /// Where the last search for an idle connection ended.
-    idle_cursor: usize,
+    /// Clients by what they wait for and since when.
+    pub(crate) client_ages: Ages,
+    /// Connections in the pool, likewise.
+    pub(crate) pooled_ages: Ages,
+    /// The log says again that connections make room.
+    pub(crate) shed_said_ms: u64,
+    pub(crate) memory: Memory,
     /// Held back so that a connection can be accepted and closed when no descriptor is left.
     pub(crate) spare_fd: Option<OwnedFd>,
 }
@@ -174,7 +179,10 @@ impl Worker {
             group: hexadecimal(&heritage.group_token),
             shm: heritage.shm,
             row: heritage.row,
-            idle_cursor: 0,
+            client_ages: Ages::new(),
+            pooled_ages: Ages::new(),
+            shed_said_ms: 0,
+            memory: Memory::new(config.main.worker_memory),
             spare_fd: kp_sys::process::spare_descriptor().ok(),
             poll,
         };
@@ -216,6 +224,7 @@ impl Worker {
             self.run_handshakes();
             self.accept_ready();
             self.flush_logs(false);
+            self.settle_memory();
             self.counters.increment(Counter::LoopTurns);
             let turn_ms = kp_sys::clock::monotonic_ms().saturating_sub(turn_began_ms);
             self.counters.raise(Counter::LoopDelayPeak, turn_ms);
@@ -235,6 +244,7 @@ impl Worker {
         let now_ms = self.clock.mono_ms;
         let mut wait_ms = self.wheel.next_wait_ms(now_ms).unwrap_or(u64::MAX);
         wait_ms = wait_ms.min(self.logs.flush_at_ms().saturating_sub(now_ms));
+        wait_ms = wait_ms.min(self.memory.due_ms().saturating_sub(now_ms));
         wait_ms = wait_ms.min(self.accept_again_ms().saturating_sub(now_ms));
         wait_ms = wait_ms.min(self.lines.due_ms().saturating_sub(now_ms));
         if let Some(drain) = &self.drain {
@@ -383,45 +393,10 @@ impl Worker {
         self.clients.len() + self.upstreams.len()
     }
 
-    /// Makes room by closing an idle connection: a pooled one, else a kept-alive client.
-    pub(crate) fn close_an_idle_one(&mut self) -> bool {
-        for index in 0..IDLE_SEARCH.min(self.upstreams.extent()) {
-            let Some(key) = self.upstreams.key_at(index) else {
-                continue;
-            };
-            if self
-                .upstreams
-                .peek(key)
-                .is_some_and(|upstream| upstream.phase == UpstreamPhase::Idle)
-            {
-                self.end_idle_upstream(key);
-                return true;
-            }
-        }
-        for _ in 0..IDLE_SEARCH.min(self.clients.extent()) {
-            self.idle_cursor = (self.idle_cursor + 1) % self.clients.extent();
-            let Some(key) = self.clients.key_at(self.idle_cursor) else {
-                continue;
-            };
-            let idle = self.clients.peek(key).is_some_and(|client| {
-                client.phase == ClientPhase::Head
-                    && client.active.is_none()
-                    && client.requests > 0
-                    && client.input.is_empty()
-                    && !client.transport.readable
-            });
-            if idle {
-                self.close_client(key);
-                return true;
-            }
-        }
-        false
-    }
-
     /// Takes an accepted connection in.
     pub(crate) fn admit(&mut self, listener: u16, fd: OwnedFd, remote: Option<SocketAddr>) {
         let mut overload = false;
-        if self.connections() >= self.connections_max && !self.close_an_idle_one() {
+        if self.connections() >= self.connections_max && !self.make_room() {
             self.counters.increment(Counter::ConnectionsRefused);
             if self.connections() >= self.connections_max + OVERLOAD_ROOM {
                 return;
@@ -470,10 +445,14 @@ impl Worker {
             deadline_ms,
             linger_end_ms: 0,
             linger_wait_ms: 0,
+            lowat: 0,
+            narrow: 0,
             nodelay: true,
             remote,
         };
+        self.memory.tls_connections += u64::from(client.transport.secure.is_some());
         let key = self.clients.insert(client);
+        self.client_ages.join(key.index, Waits::Head, now_ms);
         let token = key.token(Kind::Client);
         self.wheel.name(timer, token);
         self.wheel.arm(timer, deadline_ms);

@@ -154,6 +154,7 @@ impl Worker {
         match active.request.stage {
             RequestStage::Unread | RequestStage::Done => Turn::Nothing,
             RequestStage::Replaying(cursor) => self.replay(active, cursor),
+            RequestStage::Gathering(bytes) => self.gather(active, bytes),
             RequestStage::Streaming if active.to_upstream.len() >= REQUEST_ROOM => Turn::Nothing,
             RequestStage::Streaming if !self.upstream_open(active) => Turn::Nothing,
             RequestStage::Collecting if active.request.whole || self.spilling(active) => {
@@ -406,14 +407,17 @@ impl Worker {
         let Some(upstream) = active.upstream.and_then(|key| self.upstreams.at(key)) else {
             return Turn::Nothing;
         };
+        let room = if self.memory.is_tight() {
+            active.response.read_max.min(READ_MIN)
+        } else {
+            active.response.read_max
+        };
         let mut scratch = std::mem::take(&mut self.scratch);
         scratch.clear();
         let received = if upstream.input.is_empty() {
-            let received = upstream.transport.receive(
-                &mut scratch,
-                active.response.read_max,
-                &mut self.buffers,
-            );
+            let received = upstream
+                .transport
+                .receive(&mut scratch, room, &mut self.buffers);
             if let Received::Bytes(count) = received {
                 self.note_received(active, count);
             }

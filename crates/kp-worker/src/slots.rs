@@ -92,11 +92,6 @@ impl<T> Slots<T> {
         value
     }
 
-    /// How many slots there are, used or not.
-    pub(crate) fn extent(&self) -> usize {
-        self.chunks.len().saturating_sub(1) * CHUNK + self.chunks.last().map_or(0, Vec::len)
-    }
-
     /// The key of what is in a slot.
     pub(crate) fn key_at(&self, index: usize) -> Option<Key> {
         let slot = self.chunks.get(index / CHUNK)?.get(index % CHUNK)?;

@@ -39,6 +39,11 @@ impl Spill {
         self.reading = None;
     }
 
+    /// Memory it holds.
+    pub(crate) fn bytes(&self) -> usize {
+        self.waiting.capacity() + if self.busy { PIECE_BYTES } else { 0 }
+    }
+
     pub(crate) fn length(&self) -> u64 {
         self.written + self.waiting.len() as u64
     }

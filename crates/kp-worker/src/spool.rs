@@ -1,4 +1,5 @@
-//! Responses kept in a temporary file for a slow client (`proxy_max_temp_file_size` above 0).
+//! Responses kept for a slow client, so that its upstream is free: in memory while `worker_memory` has room and the answer is
+//! not long, or, with `proxy_max_temp_file_size` above 0, in a temporary file.
 //!
 //! The spool is a queue of bytes as they will be sent: once something is in it, everything that follows goes behind it.
 //! Without it the upstream is simply not read while its client has no room.
@@ -32,6 +33,16 @@ pub(crate) struct Spool {
 }
 
 impl Spool {
+    /// Memory it holds.
+    pub(crate) fn bytes(&self) -> usize {
+        let job = if self.writing || self.reading {
+            READ_BYTES
+        } else {
+            0
+        };
+        self.waiting.capacity() + job
+    }
+
     fn is_empty(&self) -> bool {
         self.read == self.written && self.waiting.is_empty() && !self.writing
     }
@@ -55,8 +66,16 @@ impl Worker {
     /// Whether more of the response may be read although the client has no room: begins to spool if so.
     pub(crate) fn may_spool(&mut self, active: &mut Active) -> bool {
         let proxy = &self.location(active.exchange.location).proxy;
-        if proxy.max_temp_file_size == 0 || !active.exchange.machine.buffering {
+        if !active.exchange.machine.buffering {
             return false;
+        }
+        if proxy.max_temp_file_size == 0 {
+            let waiting = active.spool.as_ref().map_or(0, |spool| spool.waiting.len());
+            let may = self.may_hold(active, waiting);
+            if may {
+                active.spool.get_or_insert_default();
+            }
+            return may;
         }
         let spool = active.spool.get_or_insert_default();
         // A disk that is slower than the upstream must not turn the spool into memory.
@@ -67,9 +86,25 @@ impl Worker {
 
     /// Puts output behind what is spooled.
     pub(crate) fn spool(&mut self, active: &mut Active, more: &[&[u8]]) {
+        let proxy = &self.location(active.exchange.location).proxy;
+        // Of a counted body that may be held, which is never long.
+        let rest = active
+            .response
+            .length
+            .and(active.response.decoder.remaining());
         let Some(spool) = &mut active.spool else {
             return;
         };
+        if let Some(rest) = rest
+            && spool.waiting.capacity() == 0
+            && proxy.max_temp_file_size == 0
+        {
+            // All that will be held, at once: growing would take up to twice as much.
+            let more: usize = more.iter().map(|bytes| bytes.len()).sum();
+            spool
+                .waiting
+                .reserve_exact(more + usize::try_from(rest).unwrap_or(0));
+        }
         for bytes in more {
             spool.waiting.extend_from_slice(bytes);
         }
@@ -84,6 +119,7 @@ impl Worker {
         if spool.writing
             || spool.creating
             || spool.failed
+            || proxy.max_temp_file_size == 0
             || spool.waiting.len() < proxy.temp_file_write_size
         {
             return;
@@ -143,7 +179,8 @@ impl Worker {
             return Turn::Nothing;
         }
         let bytes = std::mem::take(&mut spool.waiting);
-        self.push_client(active, &[&bytes]);
+        active.to_client.take_over(bytes, &mut self.buffers);
+        self.push_client(active, &[]);
         Turn::Moved
     }
 

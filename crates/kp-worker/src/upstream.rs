@@ -1,6 +1,9 @@
 //! The upstream half of a connection: connecting, being used by an exchange, waiting in the pool.
 
 use crate::active::{Active, NEVER, RequestStage, ResponseStage};
+use crate::ages::Waits;
+use crate::exhaustion;
+use crate::jobs::errno_text;
 use crate::reactor::Worker;
 use crate::secure::{Partner, Secure};
 use crate::token::{Key, Kind};
@@ -202,6 +205,7 @@ impl Worker {
             self.finish_peer(Some(peer), Outcome::NotCounted);
             return Input::UpstreamFailed(Failure::new(Phase::Connect, Cause::StaleConnection));
         };
+        self.pooled_ages.leave(key.index);
         upstream.phase = UpstreamPhase::Busy;
         upstream.active = Some(active.key);
         upstream.peer = Some(peer);
@@ -221,7 +225,7 @@ impl Worker {
         peer: Option<PeerId>,
         partner: Option<Partner>,
     ) -> Option<Input> {
-        if self.connections() >= self.connections_max && !self.close_an_idle_one() {
+        if self.connections() >= self.connections_max && !self.make_room() {
             self.finish_peer(peer, Outcome::NotCounted);
             return not_connected(Cause::Overload);
         }
@@ -237,19 +241,33 @@ impl Worker {
             PeerAddress::Unix(path) => kp_sys::socket::Target::Unix(path),
         };
         self.counters.increment(Counter::UpstreamConnects);
-        let fd = match kp_sys::socket::connect(target, bind) {
+        let mut opened = kp_sys::socket::connect(target, bind);
+        if let Err(error) = &opened
+            && exhaustion::is_of_files(error)
+            && self.make_room()
+        {
+            opened = kp_sys::socket::connect(target, bind);
+        }
+        let fd = match opened {
             Ok(fd) => fd,
+            Err(error) if exhaustion::is_any(&error) => {
+                self.finish_peer(peer, Outcome::NotCounted);
+                active.exchange.record.detail = Some(errno_text(&error));
+                return not_connected(Cause::Overload);
+            }
             Err(error) => {
                 self.finish_peer(peer, Outcome::Failed);
                 return not_connected(Cause::ConnectFailed(error.raw_os_error().unwrap_or(0)));
             }
         };
         let location = self.location(active.exchange.location);
-        // Both without effect on unix sockets. The end of a request body must not wait for an acknowledgement that the
+        // All without effect on unix sockets. The end of a request body must not wait for an acknowledgement that the
         // upstream delays.
         if location.tcp_nodelay {
             let _ = kp_sys::socket::set_nodelay(&fd, true);
         }
+        // Of the body of a fast client the kernel would else take megabytes ahead of a slow upstream.
+        let _ = kp_sys::socket::set_notsent_lowat(&fd, self.memory.notsent_lowat());
         if location.proxy.socket_keepalive {
             let _ = kp_sys::socket::set_keepalive(&fd);
         }
@@ -279,6 +297,7 @@ impl Worker {
             requests: 1,
             opened_ms: self.clock.mono_ms,
         };
+        self.memory.tls_connections += u64::from(upstream.transport.secure.is_some());
         let key = self.upstreams.insert(upstream);
         let token = key.token(Kind::Upstream);
         self.wheel.name(self.upstreams.at(key)?.timer, token);
@@ -287,6 +306,10 @@ impl Worker {
         if let Some(upstream) = self.upstreams.peek(key)
             && let Err(error) = self.register(&upstream.transport.fd, token)
         {
+            if exhaustion::is_any(&error) {
+                active.exchange.record.detail = Some(errno_text(&error));
+                return not_connected(Cause::Overload);
+            }
             return not_connected(Cause::ConnectFailed(error.raw_os_error().unwrap_or(0)));
         }
         None
@@ -417,6 +440,7 @@ impl Worker {
                 deadline_ms,
                 evicted,
             } => {
+                self.pooled_ages.join(key.index, Waits::Idle, now_ms);
                 upstream.phase = UpstreamPhase::Idle;
                 upstream.active = None;
                 upstream.ticket = Some(ticket);
@@ -488,6 +512,8 @@ impl Worker {
             return;
         };
         upstream.transport.part(&mut self.buffers);
+        self.memory.tls_connections -= u64::from(upstream.transport.secure.is_some());
+        self.pooled_ages.leave(key.index);
         self.buffers.give(&mut upstream.input);
         self.wheel.free(upstream.timer);
         self.counters.decrement(Counter::UpstreamConnectionsActive);

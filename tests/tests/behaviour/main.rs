@@ -36,6 +36,7 @@ mod recovery;
 mod reloading;
 mod rotating;
 mod routing;
+mod slow_clients;
 mod static_files;
 mod status;
 mod streaming;

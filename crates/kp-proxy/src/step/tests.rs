@@ -16,6 +16,7 @@ enum Event {
     Begin,
     Refused(Cause),
     Collected,
+    Gathered,
     Fresh,
     Reused,
     /// A body byte went to the upstream.
@@ -154,6 +155,7 @@ fn input(event: Event, exchange: &mut Exchange) -> Option<Input> {
         Begin => Input::Head,
         Refused(cause) => Input::HeadFailed(failed(failure::Phase::RequestHead, cause)),
         Collected => Input::Collected,
+        Gathered => Input::Gathered,
         Fresh => Input::Connected { reused: false },
         Reused => Input::Connected { reused: true },
         BodyWent => {
@@ -232,6 +234,26 @@ fn what_may_have_been_done_is_not_done_again() {
     let closed = [Begin, Collected, Fresh, Failed(Cause::UpstreamClosed)];
     last("", POST, &closed, "fail 502");
     last("", PUT, &closed, "acquire");
+}
+
+/// No peer is held by a client whose body does not come.
+#[test]
+fn the_beginning_of_a_body_comes_before_a_peer() {
+    const LONG: &str = "POST / HTTP/1.1\r\nContent-Length: 1000000";
+    const CHUNKED: &str = "POST / HTTP/1.1\r\nTransfer-Encoding: chunked";
+    last("", LONG, &[Begin], "gather 16384");
+    last(
+        "client_body_buffer_size 1000;",
+        LONG,
+        &[Begin],
+        "gather 1000",
+    );
+    last("", CHUNKED, &[Begin], "gather 1");
+    last("", CHUNKED, &[Begin, Gathered], "acquire");
+    let late = [Begin, Client(Cause::ClientBodyTimeout)];
+    last("", LONG, &late, "fail 408");
+    last("proxy_request_buffering off;", LONG, &[Begin], "acquire");
+    last("proxy_pass_request_body off;", LONG, &[Begin], "acquire");
 }
 
 #[test]

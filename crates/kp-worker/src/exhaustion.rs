@@ -1,0 +1,33 @@
+//! Errors that say that this machine, or this process, has run out of something. They are nobody else's fault: no peer is
+//! blamed for them.
+
+use std::io;
+
+const ENOMEM: i32 = 12;
+const ENFILE: i32 = 23;
+const EMFILE: i32 = 24;
+const ENOSPC: i32 = 28;
+const ENOBUFS: i32 = 105;
+
+/// Descriptors.
+pub(crate) fn is_of_files(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(EMFILE | ENFILE))
+}
+
+/// Descriptors, memory, or places in epoll.
+pub(crate) fn is_any(error: &io::Error) -> bool {
+    is_of_files(error) || matches!(error.raw_os_error(), Some(ENOMEM | ENOBUFS | ENOSPC))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_missing_here_is_told_from_what_a_peer_does() {
+        let error = io::Error::from_raw_os_error;
+        assert!(is_of_files(&error(EMFILE)) && is_any(&error(ENFILE)));
+        assert!(!is_of_files(&error(ENOBUFS)) && is_any(&error(ENOBUFS)));
+        assert!(!is_any(&error(111)) && !is_any(&error(99)));
+    }
+}

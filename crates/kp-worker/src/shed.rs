@@ -1,0 +1,73 @@
+//! Making room when connections or descriptors run out, and when memory does.
+//!
+//! Decides who goes: connections to upstreams that wait in the pool, clients that are idle, clients that have waited
+//! longest for a request head, clients that linger. Nobody goes whose request is being worked on, nor whose next one is
+//! here already. Does not decide what a client is told for whom there is no room.
+
+use crate::ages::Waits;
+use crate::reactor::Worker;
+use kp_proxy::{Cause, Failure, Input, Phase};
+use kp_shm::Counter;
+
+/// Whose head is on its way for less than this is no slow client.
+const HEAD_MS: u64 = 250;
+/// Long enough for the last answer to arrive.
+const LINGER_MS: u64 = 1000;
+/// How often the log says that it happens.
+const SAY_MS: u64 = 1000;
+
+impl Worker {
+    /// Closes the connection that is missed least; `false`: there is none.
+    pub(crate) fn make_room(&mut self) -> bool {
+        let now_ms = self.clock.mono_ms;
+        let made = self.close_idle_upstream()
+            || self.close_waiting(Waits::Idle, now_ms)
+            || self.close_waiting(Waits::Head, now_ms.saturating_sub(HEAD_MS))
+            || self.close_waiting(Waits::Linger, now_ms.saturating_sub(LINGER_MS));
+        if made && now_ms >= self.shed_said_ms {
+            self.shed_said_ms = now_ms + SAY_MS;
+            // nginx's words.
+            log::warn!(
+                "{} worker_connections are not enough, reusing connections",
+                self.connections_max
+            );
+        }
+        made
+    }
+
+    fn close_idle_upstream(&mut self) -> bool {
+        let slot = self.pooled_ages.since(Waits::Idle, u64::MAX).next();
+        let key = slot.and_then(|slot| self.upstreams.key_at(slot as usize));
+        if let Some(key) = key {
+            self.end_idle_upstream(key);
+        }
+        key.is_some()
+    }
+
+    fn close_waiting(&mut self, list: Waits, then_ms: u64) -> bool {
+        let found = self.client_ages.since(list, then_ms).find_map(|slot| {
+            let key = self.clients.key_at(slot as usize)?;
+            let client = self.clients.peek(key)?;
+            // What came meanwhile is looked at in this turn or the next.
+            let quiet = !client.queued && !client.transport.readable;
+            (list != Waits::Idle || quiet && client.input.is_empty()).then_some(key)
+        });
+        if let Some(key) = found {
+            self.counters.increment(Counter::ConnectionsShed);
+            self.close_client(key);
+        }
+        found.is_some()
+    }
+
+    /// What is said to a request for which there is no room; `None`: there is.
+    pub(crate) fn refusal(&self, overload: bool) -> Option<Input> {
+        let cause = if overload {
+            Cause::Overload
+        } else if self.is_out_of_memory() {
+            Cause::OutOfMemory
+        } else {
+            return None;
+        };
+        Some(Input::HeadFailed(Failure::new(Phase::RequestHead, cause)))
+    }
+}
