@@ -17,11 +17,12 @@ use kp_tests::source;
 use serde_json::Value;
 
 /// Who may depend on which crate of the house. Nothing else.
-const ARROWS: [(&str, &[&str]); 10] = [
+const ARROWS: [(&str, &[&str]); 11] = [
     ("kp-sys", &[]),
     ("kp-shm", &["kp-sys"]),
     ("kp-config", &[]),
     ("kp-http", &[]),
+    ("kp-dns", &[]),
     ("kp-upstream", &["kp-config", "kp-shm"]),
     (
         "kp-proxy",
@@ -34,6 +35,7 @@ const ARROWS: [(&str, &[&str]); 10] = [
             "kp-proxy",
             "kp-tls",
             "kp-http",
+            "kp-dns",
             "kp-upstream",
             "kp-config",
             "kp-shm",
@@ -48,12 +50,13 @@ const ARROWS: [(&str, &[&str]); 10] = [
 ];
 
 /// Outside crates that only one crate of the house may use.
-const OWNED: [(&str, &str); 16] = [
+const OWNED: [(&str, &str); 17] = [
     ("libc", "kp-sys"),
     ("nix", "kp-sys"),
     ("signal-hook", "kp-sys"),
     ("socket2", "kp-sys"),
     ("saphyr-parser", "kp-config"),
+    ("domain", "kp-dns"),
     ("httparse", "kp-http"),
     ("regex-automata", "kp-proxy"),
     ("rustls", "kp-tls"),
