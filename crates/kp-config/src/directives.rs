@@ -351,6 +351,9 @@ table! {
     "log_not_found" "on | off", HSL, (1), ONCE, "on", {}, [level flag log_not_found], "Whether a file that was not found is an error log message.";
     "log_subrequest" "on | off", HSL, (1), ONCE, "off", {}, [level flag log_subrequest], "Whether subrequests are in the access log.";
 
+    "resolver" "address ... [valid=time] [ipv4=on|off] [ipv6=on|off]", HSL, (1+), ONCE, none, {}, [level resolver resolver], "Name servers, asked in turn, for names in variables of `proxy_pass` and for servers with `resolve`. Without it names in variables are asked for at those of the system.";
+    "resolver_timeout" "time", HSL, (1), ONCE, "30s", {}, [level time resolver_timeout], "How long a lookup of a name may take.";
+
     "proxy_set_header" "field value", HSL, (2), MANY, "Host $proxy_host; Connection \"\"", {}, [level set_header set_headers], "A field of the request that is sent to the upstream; an empty value removes it. A level with its own inherits none.";
     "proxy_pass_header" "field", HSL, (1), MANY, none, {}, [level field_name pass_headers], "Passes a field of the upstream's answer that is hidden by default.";
     "proxy_hide_header" "field", HSL, (1), MANY, "Date Server X-Pad X-Accel-*", {}, [level field_name hide_headers], "Hides a field of the upstream's answer.";
@@ -405,7 +408,9 @@ table! {
     "proxy_ssl_session_reuse" "on | off", HSL, (1), ONCE, "on", {}, [level flag tls_session_reuse], "Whether sessions with upstreams are resumed.";
     "proxy_ssl_alpn" "protocol ...", HSL, (1+), ONCE, none, {}, [level alpn tls_alpn], "Protocols offered to the upstream, such as `http/1.1`; without it none are (kp's own in http).";
 
-    "server" "address [weight=number] [max_conns=number] [max_fails=number] [fail_timeout=time] [route=string] [backup] [down] [drain]", U, (1+), MANY, none, {}, [upstream server], "A server of the group: `host[:port]` or `unix:path`, port 80 by default. A name with several addresses is several servers.";
+    "server" "address [weight=number] [max_conns=number] [max_fails=number] [fail_timeout=time] [route=string] [service=name] [backup] [down] [drain] [resolve]", U, (1+), MANY, none, {}, [upstream server], "A server of the group: `host[:port]` or `unix:path`, port 80 by default. A name with several addresses is several servers. With `resolve` the name is looked up while kp runs, whenever its answer runs out; with `service` hosts, ports, weights and priorities come from DNS (SRV).";
+    "resolver" "address ... [valid=time] [ipv4=on|off] [ipv6=on|off]", U, (1+), ONCE, none, {}, [upstream resolver], "Name servers for the group's names with `resolve`; without it those of http.";
+    "resolver_timeout" "time", U, (1), ONCE, "30s", {}, [upstream resolver_timeout], "How long a lookup of the group's names may take.";
     "zone" "name [size]", U, (1 to 2), ONCE, none, {}, [upstream zone], "Shares the state of the group's servers among the workers.";
     "least_conn" "", U, (0), ONCE, none, {}, [upstream least_conn], "Chooses the server with the fewest connections by weight.";
     "ip_hash" "", U, (0), ONCE, none, {}, [upstream ip_hash], "Chooses by the client's address (its first three bytes with IPv4).";

@@ -8,6 +8,7 @@
 mod checks;
 mod counters;
 mod lease;
+mod names;
 mod peers;
 mod repair;
 mod scoreboard;
@@ -16,6 +17,7 @@ mod tickets;
 pub use checks::{CheckChange, CheckRow, CheckState, Checks, Thresholds};
 pub use counters::{Block, Counter, Counters, Kind};
 pub use lease::{Claimant, Lease};
+pub use names::{NameAddress, NameRow, Names};
 pub use peers::{Health, Key, PeerRow, Peers};
 pub use repair::Repair;
 pub use scoreboard::{Process, Row, Scoreboard, State};
@@ -50,6 +52,7 @@ pub struct Shm {
     counters: Counters,
     peers: Peers,
     checks: Checks,
+    names: Names,
 }
 
 impl Shm {
@@ -82,6 +85,7 @@ impl Shm {
                 cells(Peers::row_cells(sizes.peers))?,
                 &[],
             )),
+            names: Names::new(cells(Names::CELLS)?),
         })
     }
 
@@ -105,11 +109,17 @@ impl Shm {
         self.checks
     }
 
+    /// What names of upstreams resolved to.
+    pub fn names(&self) -> Names {
+        self.names
+    }
+
     /// Takes back what a dead process held and frees its row. Only the master calls this, once per death, after the
     /// process was waited for.
     pub fn reap(&self, row: Row) {
         self.peers.reap(row);
         self.checks.reap(row);
+        self.names.reap(row);
         self.counters.reap(row);
         self.scoreboard.free(row);
     }

@@ -77,6 +77,11 @@ impl Key {
         self.0.to_le_bytes()
     }
 
+    /// 64 bits of it; never 0.
+    pub(crate) fn folded(self) -> u64 {
+        (self.low() ^ self.high().rotate_left(32)) | 1
+    }
+
     fn low(self) -> u64 {
         self.0 as u64
     }

@@ -22,6 +22,7 @@ pub(crate) fn server(port: u16, weight: u32) -> ServerLine {
         fail_timeout: Duration::from_secs(10),
         backup: false,
         down: false,
+        resolve: None,
         drain: false,
         route: String::new(),
     }
@@ -45,6 +46,8 @@ pub(crate) fn upstream(balancer: Balancer, servers: Vec<ServerLine>) -> Upstream
         zone: None,
         balancer,
         keepalive: None,
+        resolver: None,
+        resolver_timeout: std::time::Duration::from_secs(30),
         checks: Vec::new(),
         queue: None,
         retry_budget: None,

@@ -65,6 +65,8 @@ inherited! {
         /// `None`: `off`, as in the next one.
         client_min_rate: Option<MinRate>,
         send_min_rate: Option<MinRate>,
+        resolver: crate::model::Resolver,
+        resolver_timeout: Duration,
         reset_timedout_connection: bool,
         lingering_close: LingeringClose,
         lingering_time: Duration,

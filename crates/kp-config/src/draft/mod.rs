@@ -13,6 +13,7 @@ mod map;
 mod proxy;
 mod reader;
 mod real_ip;
+mod resolver;
 mod retry;
 mod sticky;
 mod tls;

@@ -23,6 +23,8 @@ pub(crate) struct UpstreamDraft {
     pub(crate) keepalive_requests: Option<Spanned<u32>>,
     pub(crate) keepalive_time: Option<Spanned<Duration>>,
     pub(crate) keepalive_timeout: Option<Spanned<Duration>>,
+    pub(crate) resolver: Option<Spanned<crate::model::Resolver>>,
+    pub(crate) resolver_timeout: Option<Spanned<Duration>>,
     pub(crate) queue: Option<Spanned<Queue>>,
     /// `None`: `off`.
     pub(crate) retry_budget: Option<Spanned<Option<RetryBudget>>>,
@@ -41,6 +43,7 @@ pub(crate) struct ServerLineDraft {
     /// Where it was written, since some balancers refuse it.
     pub(crate) backup: Option<Span>,
     pub(crate) down: bool,
+    pub(crate) resolve: Option<crate::model::ResolveName>,
     pub(crate) drain: bool,
     pub(crate) route: String,
 }
@@ -95,6 +98,8 @@ impl HttpDraft {
             keepalive_requests: None,
             keepalive_time: None,
             keepalive_timeout: None,
+            resolver: None,
+            resolver_timeout: None,
             queue: None,
             retry_budget: None,
             sticky: None,
@@ -108,11 +113,10 @@ impl UpstreamDraft {
         let Some((address, parameters)) = directive.args.split_first() else {
             return;
         };
-        // One finding is enough where the name was to be looked up later.
-        let later = parameters.iter().any(|word| word.text == "resolve");
+        let resolve = reader.resolve_name(address, parameters);
         let mut line = ServerLineDraft {
             name: Spanned::new(address.text.clone(), address.span),
-            addresses: if later {
+            addresses: if resolve.is_some() {
                 Vec::new()
             } else {
                 reader.peer_addresses(&address.text, 80, address.span)
@@ -123,6 +127,7 @@ impl UpstreamDraft {
             fail_timeout: Duration::from_secs(10),
             backup: None,
             down: false,
+            resolve,
             drain: false,
             route: String::new(),
         };
@@ -277,6 +282,16 @@ impl UpstreamDraft {
     pub(crate) fn keepalive_timeout(&mut self, reader: &mut Reader<'_>, directive: &Directive) {
         reader.time(directive, &mut self.keepalive_timeout);
     }
+
+    /// `resolver`.
+    pub(crate) fn resolver(&mut self, reader: &mut Reader<'_>, directive: &Directive) {
+        reader.resolver(directive, &mut self.resolver);
+    }
+
+    /// `resolver_timeout`.
+    pub(crate) fn resolver_timeout(&mut self, reader: &mut Reader<'_>, directive: &Directive) {
+        reader.time(directive, &mut self.resolver_timeout);
+    }
 }
 
 impl Reader<'_> {
@@ -359,18 +374,16 @@ fn server_parameter(line: &mut ServerLineDraft, word: &Word) -> Result<(), Diagn
         ("route", Some(_)) => {
             return Err(invalid("a route is a name of 1 to 32 characters"));
         }
-        ("resolve", None) | ("service" | "slow_start", Some(_)) => {
+        // Already read with the address.
+        ("resolve", None) | ("service", Some(_)) => {}
+        ("slow_start", Some(_)) => {
             let message = format!("the \"{name}\" parameter of \"server\" is not supported yet");
             let error = Diagnostic::error(word.span, message);
-            return Err(error.hint(if name == "resolve" {
-                "without it the name is looked up when the configuration is loaded"
-            } else {
-                "leave it out: the server works without it"
-            }));
+            return Err(error.hint("leave it out: the server works without it"));
         }
         _ => {
             return Err(invalid(
-                "parameters are: weight=, max_conns=, max_fails=, fail_timeout=, route=, backup, down, drain",
+                "parameters are: weight=, max_conns=, max_fails=, fail_timeout=, route=, service=, backup, down, drain, resolve",
             ));
         }
     }

@@ -90,6 +90,10 @@ pub struct Location {
     pub client_min_rate: Option<MinRate>,
     /// `send_min_rate` (kp), default off: how fast a response must be taken.
     pub send_min_rate: Option<MinRate>,
+    /// `resolver`; `None`: the name servers of the system.
+    pub resolver: Option<Resolver>,
+    /// `resolver_timeout`, default 30 s.
+    pub resolver_timeout: Duration,
     /// `reset_timedout_connection`, default off.
     pub reset_timedout_connection: bool,
     /// `lingering_close`, default on.

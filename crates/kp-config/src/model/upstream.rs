@@ -25,6 +25,10 @@ pub struct Upstream {
     pub retry_budget: Option<RetryBudget>,
     /// `sticky`; `None`: sessions are not kept together.
     pub sticky: Option<Sticky>,
+    /// `resolver` of the group, else that of http; there if a server has `resolve`.
+    pub resolver: Option<Resolver>,
+    /// `resolver_timeout` of the group, else that of http; default 30 s.
+    pub resolver_timeout: Duration,
     /// Where it was written.
     pub span: Span,
 }
@@ -34,7 +38,7 @@ pub struct Upstream {
 pub struct ServerLine {
     /// As written, for hashing and logs.
     pub name: String,
-    /// What it resolved to when the configuration was loaded; never empty. Each address is one peer.
+    /// What it resolved to when the configuration was loaded; empty only with `resolve`. Each address is one peer.
     pub addresses: Vec<PeerAddress>,
     /// `weight=`, at least 1.
     pub weight: u32,
@@ -48,10 +52,36 @@ pub struct ServerLine {
     pub backup: bool,
     /// `down`.
     pub down: bool,
+    /// `resolve`: its addresses are found while kp runs.
+    pub resolve: Option<ResolveName>,
     /// `drain`: nobody new is sent there, only sessions it has.
     pub drain: bool,
     /// `route=`: its name in sessions; empty: made from its address.
     pub route: String,
+}
+
+/// A name that is looked up while kp runs.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct ResolveName {
+    /// The name.
+    pub host: String,
+    /// The port of its addresses; those of a service bring their own.
+    pub port: u16,
+    /// `service=`.
+    pub service: Option<String>,
+}
+
+/// `resolver`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Resolver {
+    /// Name servers, asked in turn; never empty.
+    pub servers: Vec<SocketAddr>,
+    /// `valid=`: how long an answer holds, whatever it says.
+    pub valid: Option<Duration>,
+    /// `ipv4=`, default on.
+    pub ipv4: bool,
+    /// `ipv6=`, default on.
+    pub ipv6: bool,
 }
 
 /// One address of a server line.

@@ -22,7 +22,7 @@ pub(super) fn resolve(
     let upstreams = std::mem::take(&mut draft.upstreams);
     let upstreams = upstreams
         .into_iter()
-        .map(|group| upstream::resolve(group, reader))
+        .map(|group| upstream::resolve(group, &draft.level, reader))
         .collect();
     let listeners = listen::resolve(&draft.servers, reader);
     let mut builder = Builder::new(reader, upstreams, log_formats, error_log);

@@ -236,6 +236,8 @@ impl<'a, 'e> Builder<'a, 'e> {
             }),
             client_min_rate: or(level.client_min_rate, None),
             send_min_rate: or(level.send_min_rate, None),
+            resolver: level.resolver.map(|value| value.value),
+            resolver_timeout: or(level.resolver_timeout, seconds(30)),
             reset_timedout_connection: or(level.reset_timedout_connection, false),
             lingering_close: or(level.lingering_close, LingeringClose::On),
             lingering_time: or(level.lingering_time, seconds(30)),

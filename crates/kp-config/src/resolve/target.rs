@@ -214,6 +214,7 @@ fn implicit_group(authority: &str, addresses: Vec<PeerAddress>, span: Span) -> U
         fail_timeout: Duration::from_secs(10),
         backup: false,
         down: false,
+        resolve: None,
         drain: false,
         route: String::new(),
     };
@@ -224,6 +225,8 @@ fn implicit_group(authority: &str, addresses: Vec<PeerAddress>, span: Span) -> U
         zone: None,
         balancer: Balancer::RoundRobin,
         keepalive: None,
+        resolver: None,
+        resolver_timeout: Duration::from_secs(30),
         checks: Vec::new(),
         queue: None,
         retry_budget: Some(crate::model::RetryBudget::DEFAULT),

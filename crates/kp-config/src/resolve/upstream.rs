@@ -1,12 +1,23 @@
 //! `upstream` blocks.
 
+use super::or;
 use crate::diagnostic::Diagnostic;
-use crate::draft::{BalancerDraft, KeepaliveDraft, Reader, UpstreamDraft};
+use crate::draft::{BalancerDraft, KeepaliveDraft, LevelDraft, Reader, UpstreamDraft};
 use crate::model::{Balancer, Keepalive, RetryBudget, ServerLine, Upstream};
 use std::time::Duration;
 
 /// Checks a group and fills in its defaults.
-pub(super) fn resolve(draft: UpstreamDraft, reader: &mut Reader<'_>) -> Upstream {
+pub(super) fn resolve(
+    mut draft: UpstreamDraft,
+    http: &LevelDraft,
+    reader: &mut Reader<'_>,
+) -> Upstream {
+    if draft.resolver.is_none() {
+        draft.resolver.clone_from(&http.resolver);
+    }
+    let resolver_timeout = draft.resolver_timeout.take();
+    let resolver_timeout = resolver_timeout.or_else(|| http.resolver_timeout.clone());
+    check_names(&draft, reader);
     if !draft.has_lines {
         reader.report(
             Diagnostic::error(draft.span, "no servers are inside upstream")
@@ -24,6 +35,7 @@ pub(super) fn resolve(draft: UpstreamDraft, reader: &mut Reader<'_>) -> Upstream
         fail_timeout: line.fail_timeout,
         backup: line.backup.is_some(),
         down: line.down,
+        resolve: line.resolve,
         drain: line.drain,
         route: line.route,
     });
@@ -40,6 +52,8 @@ pub(super) fn resolve(draft: UpstreamDraft, reader: &mut Reader<'_>) -> Upstream
             Some(BalancerDraft::Random { two }) => Balancer::Random { two },
         },
         keepalive,
+        resolver: draft.resolver.map(|value| value.value),
+        resolver_timeout: or(resolver_timeout, Duration::from_secs(30)),
         checks: Vec::new(),
         queue: draft.queue.map(|queue| queue.value),
         retry_budget: draft
@@ -47,6 +61,26 @@ pub(super) fn resolve(draft: UpstreamDraft, reader: &mut Reader<'_>) -> Upstream
             .map_or(Some(RetryBudget::DEFAULT), |budget| budget.value),
         sticky: draft.sticky.map(|sticky| sticky.value),
         span: draft.span,
+    }
+}
+
+/// Names that are looked up while kp runs need somebody to ask, and peers that all workers share: as nginx.
+fn check_names(draft: &UpstreamDraft, reader: &mut Reader<'_>) {
+    let mut lines = draft.servers.iter().filter(|line| line.resolve.is_some());
+    let Some(line) = lines.next() else { return };
+    let group = &draft.name;
+    if draft.zone.is_none() {
+        let message = format!(
+            "resolving names at run time requires upstream \"{group}\" to be in shared memory"
+        );
+        let hint = format!("add \"zone {group} 64k;\" to the group");
+        reader.refuse(line.name.span, message, hint);
+    }
+    if draft.resolver.is_none() {
+        let message =
+            format!("no resolver defined to resolve names at run time in upstream \"{group}\"");
+        let hint = "name the servers to ask: \"resolver address;\" in http or in the group";
+        reader.refuse(line.name.span, message, hint);
     }
 }
 

@@ -70,14 +70,83 @@ pub(super) const BAD_LINES: &[(&str, &str)] = &[
         "2:1 invalid number of arguments in \"server\" directive",
     ),
     (
-        "server 127.0.0.1 resolve;",
-        "2:18 the \"resolve\" parameter of \"server\" is not supported yet",
+        "server 127.0.0.1 service=http;",
+        "2:18 service upstream \"127.0.0.1\" requires domain name",
     ),
+    ("server 127.0.0.1 service=;", "2:18 service is empty"),
     (
-        "server nosuch.invalid resolve;",
-        "2:23 the \"resolve\" parameter of \"server\" is not supported yet",
+        "server 127.0.0.1:80 service=http;",
+        "2:21 service upstream \"127.0.0.1:80\" may not have port",
     ),
 ];
+
+/// A group whose names are looked up while kp runs, in an http with these lines.
+fn names(http: &str, inside: &str) -> Vec<String> {
+    findings(&format!("http {{ {http}\nupstream u {{\n{inside}\n}} }}"))
+}
+
+#[test]
+fn names_are_looked_up_later() {
+    let resolver = "resolver 127.0.0.1;";
+    let none = "3:8 no resolver defined to resolve names at run time in upstream \"u\"";
+    let zone = "3:8 resolving names at run time requires upstream \"u\" to be in shared memory";
+    let server = "server nosuch.invalid resolve;";
+    assert_eq!(names("", server), [zone, none]);
+    assert_eq!(names("", &format!("{server}\nzone z 64k;")), [none]);
+    assert_eq!(names(resolver, server), [zone]);
+    let zone = format!("{server}\nzone z 64k;");
+    assert_eq!(names(resolver, &zone), [""; 0]);
+    assert_eq!(
+        names("", &format!("{zone}\n{resolver}\nresolver_timeout 1s;")),
+        [""; 0]
+    );
+    assert_eq!(
+        names("", "server 127.0.0.1 resolve;"),
+        [""; 0],
+        "an address is there already"
+    );
+    let service = "server nosuch.invalid resolve service=http;\nzone z 64k;";
+    assert_eq!(names(resolver, service), [""; 0]);
+    assert_eq!(
+        names(resolver, "server a_b..c resolve;\nzone z 64k;"),
+        ["3:8 invalid host in upstream \"a_b..c\""]
+    );
+}
+
+#[test]
+fn resolvers() {
+    let cases = [
+        ("127.0.0.1 [::1]:5353 valid=5s ipv6=off", ""),
+        ("127.0.0.1 valid=", "1:27 invalid parameter: valid="),
+        ("127.0.0.1 ipv4=x", "1:27 invalid parameter: ipv4=x"),
+        (
+            "127.0.0.1 ipv4=off ipv6=off",
+            "1:8 \"ipv4\" and \"ipv6\" cannot both be \"off\"",
+        ),
+        ("valid=1s", "1:8 no name servers defined"),
+        (
+            "127.0.0.1:0",
+            "1:17 invalid port in resolver \"127.0.0.1:0\"",
+        ),
+        (
+            "nosuch.invalid",
+            "1:17 host not found in resolver \"nosuch.invalid\"",
+        ),
+        ("unix:/x", "1:17 invalid host in resolver \"unix:/x\""),
+        (
+            "127.0.0.1 status_zone=z",
+            "1:27 the \"status_zone\" parameter of \"resolver\" is not supported",
+        ),
+    ];
+    for (arguments, finding) in cases {
+        let found = findings(&format!("http {{ resolver {arguments}; }}"));
+        let expected: Vec<&str> = Some(finding)
+            .into_iter()
+            .filter(|text| !text.is_empty())
+            .collect();
+        assert_eq!(found, expected, "{arguments}");
+    }
+}
 
 #[test]
 fn bad_server_lines() {
