@@ -71,7 +71,7 @@ const OWNED: [(&str, &str); 17] = [
 ];
 
 /// Small outside crates without I/O, state or policy, which any crate may use.
-const COMMON: [&str; 7] = [
+const COMMON: [&str; 8] = [
     "log",
     "memchr",
     "itoa",
@@ -79,6 +79,7 @@ const COMMON: [&str; 7] = [
     "slab",
     "crc32fast",
     "glob",
+    "ipnet",
 ];
 
 /// Functions that are longer than [`LINES_MAX`], with a reason to stay so. The list may only get shorter.

@@ -32,6 +32,7 @@ mod mishaps;
 mod notify;
 mod parsing;
 mod proxying;
+mod realip;
 mod recovery;
 mod reloading;
 mod rotating;

@@ -30,3 +30,9 @@ pub enum RealIpHeader {
     /// Any other field, whose first line is read as a list of addresses.
     Field(String),
 }
+
+impl Default for RealIpHeader {
+    fn default() -> Self {
+        Self::Field("x-real-ip".to_owned())
+    }
+}

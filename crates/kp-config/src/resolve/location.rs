@@ -19,6 +19,12 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
+/// `keepalive_disable` where nobody says it.
+const KEEPALIVE_DISABLE: KeepaliveDisable = KeepaliveDisable {
+    msie6: true,
+    safari: false,
+};
+
 /// The tables that grow while locations are resolved.
 pub(super) struct Builder<'a, 'e> {
     pub(super) reader: &'a mut Reader<'e>,
@@ -190,6 +196,13 @@ impl<'a, 'e> Builder<'a, 'e> {
         let seconds = Duration::from_secs;
         let access_logs = self.access_logs(level.access_logs);
         let error_log = self.error_log(level.error_log.as_ref());
+        let real_ip = level.real_ip_from.map(|from| RealIp {
+            trusted: from.value,
+            header: level
+                .real_ip_header
+                .map_or_else(RealIpHeader::default, |header| header.value),
+            recursive: or(level.real_ip_recursive, false),
+        });
         let (keepalive_timeout, keepalive_header) =
             or(level.keepalive_timeout, (seconds(75), None));
         Location {
@@ -209,13 +222,7 @@ impl<'a, 'e> Builder<'a, 'e> {
             keepalive_requests: or(level.keepalive_requests, 1000),
             keepalive_time: or(level.keepalive_time, seconds(3600)),
             keepalive_min_timeout: or(level.keepalive_min_timeout, seconds(10)),
-            keepalive_disable: or(
-                level.keepalive_disable,
-                KeepaliveDisable {
-                    msie6: true,
-                    safari: false,
-                },
-            ),
+            keepalive_disable: or(level.keepalive_disable, KEEPALIVE_DISABLE),
             client_body_timeout: or(level.client_body_timeout, seconds(60)),
             client_max_body_size: Some(or(level.client_max_body_size, 1 << 20))
                 .filter(|size| *size > 0),
@@ -226,14 +233,7 @@ impl<'a, 'e> Builder<'a, 'e> {
             ),
             client_body_in_file_only: or(level.client_body_in_file_only, BodyInFile::Off),
             send_timeout: or(level.send_timeout, seconds(60)),
-            real_ip: level.real_ip_from.map(|from| RealIp {
-                trusted: from.value,
-                header: or(
-                    level.real_ip_header,
-                    RealIpHeader::Field("x-real-ip".to_owned()),
-                ),
-                recursive: or(level.real_ip_recursive, false),
-            }),
+            real_ip,
             client_min_rate: or(level.client_min_rate, None),
             send_min_rate: or(level.send_min_rate, None),
             resolver: level.resolver.map(|value| value.value),

@@ -68,6 +68,8 @@ const FIXED: &[(&str, Option<&str>)] = &[
     ("proxy_host", Some("up:81")),
     ("proxy_port", Some("81")),
     ("query_string", Some("a=1")),
+    ("realip_remote_addr", Some("10.0.0.9")),
+    ("realip_remote_port", Some("555")),
     ("realpath_root", Some("/www")),
     ("remote_addr", Some("127.0.0.1")),
     ("remote_port", Some("999")),
@@ -138,6 +140,7 @@ fn every_fixed_variable() {
     let bed = bed();
     let mut exchange = exchange(&bed);
     exchange.connection.serial = 42;
+    exchange.connection.connected = "10.0.0.9:555".parse().ok();
     exchange.connection.requests = 3;
     exchange.connection.accepted_ms = 1;
     exchange.connection.pipelined = true;

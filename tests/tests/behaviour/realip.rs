@@ -1,0 +1,246 @@
+//! Who the client is by the word of a trusted proxy (case T02).
+
+use kp_tests::{Kp, Origin, Setup};
+
+/// A server that says whom it takes the client for: `/` by the last address, `/r/` by the first that is not trusted.
+fn site(directives: &str) -> Kp {
+    Setup::new(&format!(
+        "http {{ server {{ listen %LISTEN%; {directives}
+            location / {{ add_header X-Client \"$remote_addr|$remote_port|$realip_remote_addr\"; root html; }}
+            location /r/ {{ real_ip_recursive on;
+                add_header X-Client \"$remote_addr|$remote_port|$realip_remote_addr\"; root html; }} }} }}"
+    ))
+    .file("html/index.html", "last")
+    .file("html/r/index.html", "first")
+    .start()
+}
+
+/// What kp takes the sender of these fields for: address and port.
+fn client(kp: &Kp, path: &str, fields: &str) -> String {
+    let request = format!("GET {path}index.html HTTP/1.1\r\nHost: t\r\n{fields}\r\n");
+    let answer = kp.client().ask(&request);
+    assert_eq!(answer.status(), 200, "{request}");
+    let told = answer.field("x-client").unwrap().to_owned();
+    let (client, connected) = told.rsplit_once('|').unwrap();
+    assert_eq!(connected, "127.0.0.1", "{request}");
+    client.to_owned()
+}
+
+fn address(kp: &Kp, path: &str, fields: &str) -> String {
+    let told = client(kp, path, fields);
+    told.split('|').next().unwrap().to_owned()
+}
+
+/// Shows: set_real_ip_from, real_ip_header
+#[test]
+fn t02_the_word_of_a_trusted_proxy() {
+    let last = site("real_ip_header X-Forwarded-For; set_real_ip_from 127.0.0.0/8;");
+    let first =
+        site("real_ip_header X-Forwarded-For; set_real_ip_from 127.0.0.0/8; real_ip_recursive on;");
+    for (fields, recursive, plain) in [
+        (
+            "X-Forwarded-For: 6.6.6.6, 203.0.113.7, 127.0.0.5\r\n",
+            "203.0.113.7",
+            "127.0.0.5",
+        ),
+        (
+            "X-Forwarded-For: 6.6.6.6\r\nX-Forwarded-For: 203.0.113.7\r\n",
+            "203.0.113.7",
+            "203.0.113.7",
+        ),
+        (
+            "X-Forwarded-For: 6.6.6.6\r\nX-Forwarded-For: 127.0.0.7\r\n",
+            "6.6.6.6",
+            "127.0.0.7",
+        ),
+        (
+            "X-Forwarded-For: 203.0.113.7:4444\r\n",
+            "203.0.113.7",
+            "203.0.113.7",
+        ),
+        (
+            "X-Forwarded-For: [2001:db8::1]:443\r\n",
+            "2001:db8::1",
+            "2001:db8::1",
+        ),
+        ("X-Forwarded-For: junk\r\n", "127.0.0.1", "127.0.0.1"),
+        (
+            "X-Forwarded-For: 6.6.6.6, junk, 127.0.0.5\r\n",
+            "127.0.0.5",
+            "127.0.0.5",
+        ),
+        (
+            "X-Forwarded-For: 127.0.0.9, 127.0.0.8\r\n",
+            "127.0.0.9",
+            "127.0.0.8",
+        ),
+        ("X-Forwarded-For: \r\n", "127.0.0.1", "127.0.0.1"),
+        (
+            "X-Forwarded-For: unknown, 203.0.113.7\r\n",
+            "203.0.113.7",
+            "203.0.113.7",
+        ),
+        (
+            "X-Forwarded-For: 203.0.113.7,\r\n",
+            "203.0.113.7",
+            "203.0.113.7",
+        ),
+        ("", "127.0.0.1", "127.0.0.1"),
+        ("X-Real-IP: 203.0.113.7\r\n", "127.0.0.1", "127.0.0.1"),
+        ("X_Forwarded_For: 203.0.113.7\r\n", "127.0.0.1", "127.0.0.1"),
+    ] {
+        assert_eq!(
+            address(&first, "/", fields),
+            recursive,
+            "recursive: {fields:?}"
+        );
+        assert_eq!(
+            address(&last, "/", fields),
+            plain,
+            "not recursive: {fields:?}"
+        );
+    }
+    let told = client(&last, "/", "X-Forwarded-For: 203.0.113.7:4444\r\n");
+    assert_eq!(told, "203.0.113.7|4444");
+    let told = client(&last, "/", "X-Forwarded-For: 203.0.113.7\r\n");
+    assert_eq!(told, "203.0.113.7|", "no port was named");
+}
+
+#[test]
+fn nobody_else_is_believed() {
+    let kp = site(
+        "real_ip_header X-Forwarded-For; set_real_ip_from 192.0.2.0/24; set_real_ip_from unix:;",
+    );
+    assert_eq!(
+        address(&kp, "/", "X-Forwarded-For: 203.0.113.7\r\n"),
+        "127.0.0.1"
+    );
+    let kp = site("real_ip_header X-Forwarded-For;");
+    assert_eq!(
+        address(&kp, "/", "X-Forwarded-For: 203.0.113.7\r\n"),
+        "127.0.0.1"
+    );
+}
+
+#[test]
+fn each_request_of_a_connection_says_for_itself() {
+    let kp = site("set_real_ip_from 127.0.0.1;");
+    let mut client = kp.client();
+    for (field, expected) in [
+        ("X-Real-IP: 203.0.113.7\r\n", "203.0.113.7||127.0.0.1"),
+        ("X-Real-IP: 2001:db8::7\r\n", "2001:db8::7||127.0.0.1"),
+    ] {
+        let answer = client.ask(&format!(
+            "GET /index.html HTTP/1.1\r\nHost: t\r\n{field}\r\n"
+        ));
+        assert_eq!(answer.field("x-client"), Some(expected));
+    }
+    let port = client.local_address().port();
+    let answer = client.ask("GET /index.html HTTP/1.1\r\nHost: t\r\n\r\n");
+    assert_eq!(
+        answer.field("x-client").unwrap(),
+        format!("127.0.0.1|{port}|127.0.0.1")
+    );
+}
+
+/// Shows: real_ip_recursive
+#[test]
+fn a_location_may_trust_others_than_the_server() {
+    let both = "X-Forwarded-For: 203.0.113.7, 127.0.0.5\r\n";
+    // The server's level has been asked before the location is known, as in nginx.
+    let kp = site("real_ip_header X-Forwarded-For; set_real_ip_from 127.0.0.0/8;");
+    assert_eq!(address(&kp, "/r/", both), "127.0.0.5");
+    let kp = Setup::new(
+        "http { server { listen %LISTEN%; real_ip_header X-Forwarded-For; root html;
+            location /r/ { set_real_ip_from localhost; set_real_ip_from 127.0.0.5; real_ip_recursive on;
+                add_header X-Client \"$remote_addr|$remote_port|$realip_remote_addr\"; } } }",
+    )
+    .file("html/r/index.html", "first")
+    .start();
+    assert_eq!(address(&kp, "/r/", both), "203.0.113.7");
+}
+
+#[test]
+fn the_elements_of_forwarded_are_a_list() {
+    let kp = site("real_ip_header Forwarded; set_real_ip_from 127.0.0.0/8; real_ip_recursive on;");
+    for (fields, expected) in [
+        (
+            "Forwarded: for=203.0.113.7;proto=https, for=127.0.0.5\r\n",
+            "203.0.113.7|",
+        ),
+        (
+            "Forwarded: for=6.6.6.6\r\nForwarded: by=x;For=\"[2001:db8::1]:443\"\r\n",
+            "2001:db8::1|443",
+        ),
+        (
+            "Forwarded: for=6.6.6.6, for=unknown, for=127.0.0.5\r\n",
+            "127.0.0.5|",
+        ),
+    ] {
+        assert_eq!(client(&kp, "/", fields), expected, "{fields:?}");
+    }
+}
+
+#[test]
+fn the_client_is_passed_on_and_logged() {
+    let origin = Origin::ok();
+    let kp = Setup::base(&origin)
+        .http("log_format who '$remote_addr $realip_remote_addr $realip_remote_port'; access_log who.log who;")
+        .server(
+            "set_real_ip_from 127.0.0.1; real_ip_header CF-Connecting-IP;
+             proxy_set_header X-Real-IP $remote_addr; proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;",
+        )
+        .start();
+    let mut client = kp.client();
+    let answer = client.ask(
+        "GET / HTTP/1.1\r\nHost: t\r\ncf-connecting-ip: 203.0.113.7\r\nX-Forwarded-For: 203.0.113.7\r\n\r\n",
+    );
+    assert_eq!(answer.status(), 200);
+    assert_eq!(origin.last().field("x-real-ip"), Some("203.0.113.7"));
+    assert_eq!(
+        origin.last().field("x-forwarded-for"),
+        Some("203.0.113.7, 203.0.113.7"),
+        "as nginx: the client is named twice and the proxy not at all"
+    );
+    let port = client.local_address().port();
+    assert_eq!(
+        kp.lines("who.log", 1),
+        [format!("203.0.113.7 127.0.0.1 {port}")]
+    );
+}
+
+#[test]
+fn what_is_wrong_is_said() {
+    for (directive, words) in [
+        (
+            "set_real_ip_from 10.0.0.0/33;",
+            "invalid parameter \"10.0.0.0/33\"",
+        ),
+        ("set_real_ip_from 10.0.0;", "invalid parameter \"10.0.0\""),
+        (
+            "set_real_ip_from nosuch.invalid;",
+            "host not found in set_real_ip_from \"nosuch.invalid\"",
+        ),
+        ("real_ip_recursive maybe;", "it must be \"on\" or \"off\""),
+        ("real_ip_header \"a b\";", "invalid header name \"a b\""),
+    ] {
+        let checked = Setup::new(&format!(
+            "http {{ {directive} server {{ listen %LISTEN%; }} }}"
+        ))
+        .check();
+        assert_eq!(checked.code, 1, "{directive}");
+        assert!(
+            checked.stderr.contains(words),
+            "{directive}: {}",
+            checked.stderr
+        );
+    }
+    let checked =
+        Setup::new("http { set_real_ip_from 10.1.2.3/8; server { listen %LISTEN%; } }").check();
+    assert_eq!(checked.code, 0);
+    assert!(
+        checked
+            .stderr
+            .contains("low address bits of 10.1.2.3/8 are meaningless")
+    );
+}
