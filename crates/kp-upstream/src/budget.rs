@@ -1,7 +1,8 @@
 //! `retry_budget`: how many repeated attempts a group may have under way at once.
 //!
 //! Decides whether there is room for one more, so that a group whose peers all fail gets hardly more than its load instead
-//! of a multiple of it. Counted by this worker alone: its attempts under way are what its share is taken of. Does not
+//! of a multiple of it. Counted by this worker alone: its requests under way are what its share is taken of, retries not
+//! counted, so that all attempts together are at most (1 + percent) times the requests. Does not
 //! decide which retries count: who failed to connect and who met a stale connection asks for nothing.
 
 use kp_config::model::RetryBudget;
@@ -35,7 +36,8 @@ impl Budget {
     /// The most retries at this moment; `None`: any number.
     pub fn limit(&self) -> Option<u32> {
         let settings = self.settings?;
-        let share = u64::from(self.attempts) * u64::from(settings.percent) / 100;
+        let requests = u64::from(self.attempts.saturating_sub(self.retries));
+        let share = requests * u64::from(settings.percent) / 100;
         Some(settings.min.max(u32::try_from(share).unwrap_or(u32::MAX)))
     }
 
@@ -145,8 +147,9 @@ mod tests {
                     0 => budget.begin_attempt(),
                     1 => budget.end_attempt(),
                     2 if budget.has_room_beside(false) => {
+                        let limit = budget.limit().unwrap_or(0);
                         budget.begin_retry();
-                        prop_assert!(budget.retries() <= budget.limit().unwrap_or(0));
+                        prop_assert!(budget.retries() <= limit);
                     }
                     3 if budget.retries() > 0 => budget.end_retry(),
                     _ => {}
