@@ -9,8 +9,8 @@ use crate::draft::{
 use crate::model::{
     AccessLog, AccessLogTarget, BodyInFile, ErrorLog, Handler, Http, KeepaliveDisable, Level,
     LingeringClose, Location, LocationId, LocationMatch, LocationTable, LogFormat, LogFormatId,
-    RealIp, RealIpHeader, Rewrite, Root, ServerId, ServerTokens, TlsIdentity, TypeMapId, Upstream,
-    UpstreamId,
+    Network, RealIp, RealIpHeader, Rewrite, Root, ServerId, ServerTokens, TlsIdentity, TypeMapId,
+    Upstream, UpstreamId,
 };
 use crate::span::{Span, Spanned};
 use crate::suggest::nearest;
@@ -196,13 +196,11 @@ impl<'a, 'e> Builder<'a, 'e> {
         let seconds = Duration::from_secs;
         let access_logs = self.access_logs(level.access_logs);
         let error_log = self.error_log(level.error_log.as_ref());
-        let real_ip = level.real_ip_from.map(|from| RealIp {
-            trusted: from.value,
-            header: level
-                .real_ip_header
-                .map_or_else(RealIpHeader::default, |header| header.value),
-            recursive: or(level.real_ip_recursive, false),
-        });
+        let real_ip = real_ip(
+            level.real_ip_from,
+            level.real_ip_header,
+            level.real_ip_recursive,
+        );
         let (keepalive_timeout, keepalive_header) =
             or(level.keepalive_timeout, (seconds(75), None));
         Location {
@@ -376,4 +374,16 @@ impl LevelDraft {
         }
         self.inherit(above);
     }
+}
+
+fn real_ip(
+    from: Option<Spanned<Vec<Network>>>,
+    header: Option<Spanned<RealIpHeader>>,
+    recursive: Option<Spanned<bool>>,
+) -> Option<RealIp> {
+    Some(RealIp {
+        trusted: from?.value,
+        header: header.map_or_else(RealIpHeader::default, |header| header.value),
+        recursive: or(recursive, false),
+    })
 }
