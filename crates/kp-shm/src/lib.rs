@@ -12,6 +12,7 @@ mod names;
 mod peers;
 mod repair;
 mod scoreboard;
+mod sessions;
 mod tickets;
 
 pub use checks::{CheckChange, CheckRow, CheckState, Checks, Thresholds};
@@ -21,6 +22,7 @@ pub use names::{NameAddress, NameRow, Names};
 pub use peers::{Health, Key, PeerRow, Peers};
 pub use repair::Repair;
 pub use scoreboard::{Process, Row, Scoreboard, State};
+pub use sessions::Sessions;
 pub use tickets::{TicketKey, TicketKeys, TicketReader, TicketRing};
 
 use kp_sys::region::Region;
@@ -53,6 +55,7 @@ pub struct Shm {
     peers: Peers,
     checks: Checks,
     names: Names,
+    sessions: Sessions,
 }
 
 impl Shm {
@@ -86,12 +89,18 @@ impl Shm {
                 &[],
             )),
             names: Names::new(cells(Names::CELLS)?),
+            sessions: Sessions::new(cells(Sessions::CELLS)?, seed()?),
         })
     }
 
     /// Who runs.
     pub fn scoreboard(&self) -> Scoreboard {
         self.scoreboard
+    }
+
+    /// Where learned sessions are.
+    pub fn sessions(&self) -> Sessions {
+        self.sessions
     }
 
     /// What was counted.
@@ -123,4 +132,10 @@ impl Shm {
         self.counters.reap(row);
         self.scoreboard.free(row);
     }
+}
+
+fn seed() -> io::Result<u64> {
+    let mut seed = [0; 8];
+    kp_sys::random(&mut seed)?;
+    Ok(u64::from_ne_bytes(seed))
 }

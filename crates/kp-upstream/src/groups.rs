@@ -8,7 +8,7 @@ use crate::md5;
 use crate::peer::Peer;
 use crate::tried::Tried;
 use kp_config::model::{Balancer, PeerAddress, ServerLine, Upstream, UpstreamId};
-use kp_shm::{Key, PeerRow, Row, Shm};
+use kp_shm::{Key, PeerRow, Row, Sessions, Shm};
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::ops::Range;
@@ -134,6 +134,15 @@ impl Groups {
     /// What names a peer in sessions: its `route=`, or the MD5 of its address, as nginx.
     pub fn sid(&self, peer: PeerId) -> &str {
         self.peer(peer).map_or("", |peer| &peer.sid)
+    }
+
+    /// The name in sessions of the peer with this number in the table of learned ones.
+    pub fn sid_numbered(&self, upstream: UpstreamId, number: u64) -> Option<&str> {
+        let peers = &self.groups.get(upstream.index())?.peers;
+        peers
+            .iter()
+            .map(|peer| peer.sid.as_str())
+            .find(|sid| Sessions::number(sid.as_bytes()) == number)
     }
 
     /// The group's `retry_budget`.

@@ -130,6 +130,7 @@ impl Worker {
     /// The upstream's final head: to the client, then its body.
     pub(crate) fn forward_head(&mut self, active: &mut Active) {
         active.deadlines.attempt = NEVER;
+        self.learn_from_head(active, false);
         self.apply_nodelay(active);
         let persistent = self.may_persist(active);
         let (head, bytes) = self.write_client(active, |out, exchange, program, context| {
@@ -174,6 +175,7 @@ impl Worker {
 
     pub(crate) fn open_tunnel(&mut self, active: &mut Active) {
         active.deadlines.attempt = NEVER;
+        self.learn_from_head(active, true);
         let (_, bytes) = self.write_client(active, |out, exchange, program, context| {
             kp_proxy::response_head(out, exchange, program, context, false)
         });

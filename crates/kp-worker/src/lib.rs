@@ -35,6 +35,7 @@ mod reactor;
 mod relay;
 mod response_head;
 mod secure;
+mod sessions;
 mod shed;
 mod slots;
 mod spill;

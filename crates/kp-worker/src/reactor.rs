@@ -109,7 +109,7 @@ pub(crate) struct Worker {
     hostname: String,
     prefix: PathBuf,
     group: String,
-    shm: kp_shm::Shm,
+    pub(crate) shm: kp_shm::Shm,
     row: Row,
     /// Clients by what they wait for and since when.
     pub(crate) client_ages: Ages,

@@ -179,7 +179,7 @@ impl Worker {
         let mut session = std::mem::take(&mut self.session_text);
         session.clear();
         if let Some(sticky) = &upstream.sticky {
-            self.find_session(active, sticky, &mut session);
+            self.find_session(active, group, sticky, &mut session);
         }
         let query = PickQuery {
             hash_key: &key,
@@ -402,6 +402,7 @@ impl Worker {
     pub(crate) fn release_upstream(&mut self, active: &mut Active) {
         let now_ms = self.clock.mono_ms;
         let reusable = self.reusable(active);
+        self.learn_from_response(active);
         let Some(key) = active.upstream.take() else {
             return;
         };

@@ -13,9 +13,9 @@ use crate::active::{Active, NEVER};
 use crate::reactor::Worker;
 use crate::token::Key;
 use kp_config::Config;
-use kp_config::model::{Level, Queue, Sticky, UpstreamId};
+use kp_config::model::{Level, Queue, UpstreamId};
 use kp_proxy::machine::Phase;
-use kp_proxy::{Cause, Input, Target, WaitFor, Woken, sticky};
+use kp_proxy::{Cause, Input, Target, WaitFor, Woken};
 use kp_shm::Counter;
 use kp_upstream::{NoPeer, PeerId};
 use std::collections::VecDeque;
@@ -268,27 +268,5 @@ impl Worker {
     pub(crate) fn give_up_places(&mut self, active: &mut Active) {
         self.leave_line(active);
         self.end_retry(active);
-    }
-
-    /// Appends what names the peer that the exchange's session is at.
-    pub(crate) fn find_session(&self, active: &mut Active, sticky: &Sticky, out: &mut Vec<u8>) {
-        self.consult(active, |exchange, program, context| {
-            sticky::session(sticky, exchange, program, context, out);
-        });
-    }
-
-    /// `sticky cookie`: the response will say which peer was asked.
-    pub(crate) fn offer_cookie(&mut self, active: &mut Active, peer: PeerId) {
-        match &self.config.http.upstreams[peer.upstream.index()].sticky {
-            Some(Sticky::Cookie(cookie)) => {
-                let sid = self.groups.sid(peer);
-                self.consult(active, |exchange, program, context| {
-                    sticky::set_cookie(cookie, sid, exchange, program, context);
-                });
-            }
-            Some(Sticky::Route(_) | Sticky::Learn(_)) | None => {
-                active.exchange.response.sticky.clear();
-            }
-        }
     }
 }

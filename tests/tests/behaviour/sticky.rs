@@ -189,6 +189,56 @@ fn a_draining_server_gets_only_its_own() {
     assert_eq!(alone.get("/").status(), 502);
 }
 
+/// An origin that begins the session `sid=NAME` where it is asked for `/begin`.
+fn beginning(name: &'static str) -> Origin {
+    Origin::start(move |conversation| {
+        conversation.answer_all(|request| {
+            let cookie = if request.target() == "/begin" {
+                format!("Set-Cookie: sid={name}\r\n")
+            } else {
+                String::new()
+            };
+            format!("HTTP/1.1 200 OK\r\nContent-Length: 1\r\n{cookie}\r\n{name}").into_bytes()
+        })
+    })
+}
+
+#[test]
+fn sessions_are_learned_and_known_to_every_worker_and_generation() {
+    let origins = ["a", "b", "c"].map(beginning);
+    let servers: String = origins
+        .iter()
+        .map(|origin| format!("server {};", origin.address()))
+        .collect();
+    let sticky = "zone u 64k; sticky learn create=$upstream_cookie_sid lookup=$cookie_sid zone=s:1m timeout=1h;";
+    let setup = |servers: &str| {
+        Setup::new(&format!("worker_processes 3; {TEXT}"))
+            .upstream(sticky)
+            .with("SERVERS", servers)
+    };
+    let kp = setup(&servers).start();
+    kp.wait_workers(3);
+    assert_eq!(newcomers(&kp, 3), "abc");
+    let get = |kp: &Kp, path: &str, cookie: &str| {
+        let mut client = kp.client();
+        let head = format!("GET {path} HTTP/1.1\r\nHost: t\r\nCookie: sid={cookie}\r\n\r\n");
+        client.ask(head).text()
+    };
+    assert_eq!(get(&kp, "/", "b"), "a", "nobody knows it yet");
+    assert_eq!(kp.get("/begin").text(), "b");
+    let reversed: String = servers.split_inclusive(';').rev().collect();
+    for round in 0..2 {
+        for _ in 0..6 {
+            assert_eq!(get(&kp, "/", "b"), "b", "round {round}");
+        }
+        kp.configure(&setup(&reversed));
+        kp.reload();
+    }
+    let elsewhere: Vec<String> = (0..3).map(|_| get(&kp, "/", "other")).collect();
+    assert_eq!(elsewhere.concat().len(), 3);
+    assert!(elsewhere.iter().any(|peer| peer != "b"), "only its own");
+}
+
 /// nginx's words for what is wrong.
 #[test]
 fn what_is_no_stickiness_is_refused() {
