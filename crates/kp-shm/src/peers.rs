@@ -27,6 +27,7 @@ const CURRENT_WEIGHT: usize = 8;
 const IN_FLIGHT: usize = 9;
 const HEALTH: usize = 10;
 const PENALTY: usize = 11;
+const SLOW_START: usize = 12;
 const WIDTH: usize = 16;
 
 /// Directory header: rows handed out so far, claims that found no room, and the first row that was taken back (`tag | row
@@ -590,6 +591,16 @@ impl PeerRow {
     /// By how much failures have lowered the weight.
     pub fn penalty(&self) -> u64 {
         self.cells[PENALTY].load(Relaxed)
+    }
+
+    /// When it began to be asked (again), little at first; 0: it always was.
+    pub fn slow_start_ms(&self) -> u64 {
+        self.cells[SLOW_START].load(Relaxed)
+    }
+
+    /// It is to be asked little at first, from now on.
+    pub fn begin_slow_start(&self, now_ms: u64) {
+        self.cells[SLOW_START].store(now_ms, Relaxed);
     }
 
     /// Replaces the penalty; `false` if another process was faster.

@@ -97,7 +97,7 @@ impl Group {
             .take(tier.end)
             .skip(tier.start)
         {
-            if !tried.contains(index) && peer.is_usable(now_ms) {
+            if !tried.contains(peer.slot.index as usize) && peer.is_usable(now_ms) {
                 self.added.push(Added {
                     index,
                     weight: 0,

@@ -4,33 +4,34 @@ use crate::balance;
 use crate::budget::Budget;
 use crate::hash;
 use crate::ketama::Ring;
-use crate::md5;
 use crate::peer::Peer;
+use crate::roster::{Member, Roster, Slot};
 use crate::tried::Tried;
-use kp_config::model::{Balancer, PeerAddress, ServerLine, Upstream, UpstreamId};
-use kp_shm::{Key, PeerRow, Row, Sessions, Shm};
-use std::collections::HashMap;
+use kp_config::model::{Balancer, PeerAddress, Upstream, UpstreamId};
+use kp_shm::{Row, Sessions, Shm};
 use std::net::IpAddr;
 use std::ops::Range;
 
-/// A peer of a group.
+/// A peer of a group. It names the same peer as long as that belongs to the group or has attempts under way, wherever it
+/// stands among the others, and nobody afterwards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct PeerId {
     /// Its group.
     pub upstream: UpstreamId,
-    index: u32,
+    slot: Slot,
 }
 
 impl PeerId {
-    pub(crate) fn new(upstream: UpstreamId, index: usize) -> Self {
-        Self {
-            upstream,
-            index: index as u32,
-        }
+    pub(crate) fn new(upstream: UpstreamId, slot: Slot) -> Self {
+        Self { upstream, slot }
     }
 
     pub(crate) fn index(self) -> usize {
-        self.index as usize
+        self.slot.index as usize
+    }
+
+    pub(crate) fn slot(self) -> Slot {
+        self.slot
     }
 }
 
@@ -111,7 +112,7 @@ impl Groups {
         let Some(group) = self.groups.get_mut(peer.upstream.index()) else {
             return false;
         };
-        let Some(facts) = group.peers.get(peer.index()) else {
+        let Some(facts) = group.peer(peer.slot) else {
             return false;
         };
         let disabled = match outcome {
@@ -128,7 +129,35 @@ impl Groups {
         };
         facts.facts.release();
         group.budget.end_attempt();
+        group.roster.settle(peer.slot);
         disabled
+    }
+
+    /// Replaces the addresses of a server line. Who stays keeps everything: identity, place in the round, failures,
+    /// attempts and idle connections. Those returned are gone: their idle connections are to be closed, and their
+    /// attempts under way are ended as ever. The order of `members` does not matter.
+    pub fn set_members(
+        &mut self,
+        upstream: UpstreamId,
+        line: usize,
+        members: &[Member],
+        now_ms: u64,
+    ) -> Vec<PeerId> {
+        let gone = self
+            .groups
+            .get_mut(upstream.index())
+            .map(|group| group.set_members(line, members, now_ms));
+        let id = |slot| PeerId::new(upstream, slot);
+        gone.unwrap_or_default().into_iter().map(id).collect()
+    }
+
+    /// The peers of a group now, backups last.
+    pub fn peers(&self, upstream: UpstreamId) -> impl Iterator<Item = PeerId> {
+        let group = self.groups.get(upstream.index()).into_iter();
+        group.flat_map(move |group| {
+            let peers = group.peers.iter();
+            peers.map(move |peer| PeerId::new(upstream, peer.slot))
+        })
     }
 
     /// What names a peer in sessions: its `route=`, or the MD5 of its address, as nginx.
@@ -177,15 +206,17 @@ impl Groups {
     }
 
     #[cfg(test)]
+    pub(crate) fn roster(&self, group: usize) -> &Roster {
+        &self.groups[group].roster
+    }
+
+    #[cfg(test)]
     pub(crate) fn only(&mut self) -> &mut Group {
         &mut self.groups[0]
     }
 
     fn peer(&self, peer: PeerId) -> Option<&Peer> {
-        self.groups
-            .get(peer.upstream.index())?
-            .peers
-            .get(peer.index())
+        self.groups.get(peer.upstream.index())?.peer(peer.slot)
     }
 }
 
@@ -217,42 +248,53 @@ pub(crate) struct Group {
     pub(crate) random: u64,
     /// What a pick under way has added to whom; kept for its memory.
     pub(crate) added: Vec<balance::Added>,
+    roster: Roster,
 }
 
 impl Group {
     fn new(upstream: &Upstream, shm: &Shm, process: Row, random: u64) -> Self {
-        let lines = |backup: bool| {
-            upstream
-                .servers
-                .iter()
-                .filter(move |line| line.backup == backup)
+        let (roster, peers) = Roster::new(upstream, shm, process);
+        let mut group = Self {
+            budget: Budget::new(upstream.retry_budget),
+            peers,
+            primaries: 0,
+            single: false,
+            tries: 0,
+            method: Method::RoundRobin,
+            line: Vec::new(),
+            total_weight: 0,
+            random,
+            added: Vec::new(),
+            roster,
         };
-        let mut rows = Rows::new(upstream, shm, process);
-        let mut peers: Vec<Peer> = Vec::new();
-        for server in lines(false) {
-            peers.extend(
-                server
-                    .addresses
-                    .iter()
-                    .map(|address| rows.peer(server, address)),
-            );
+        group.arrange();
+        group
+    }
+
+    fn set_members(&mut self, line: usize, members: &[Member], now_ms: u64) -> Vec<Slot> {
+        let Some(gone) = self.roster.replace(&mut self.peers, line, members, now_ms) else {
+            return Vec::new();
+        };
+        self.arrange();
+        gone
+    }
+
+    /// Computes what depends on who the peers are.
+    fn arrange(&mut self) {
+        self.roster.place(&self.peers);
+        let names = self.roster.number(&mut self.peers);
+        let (peers, line) = (&self.peers, &mut self.line);
+        self.primaries = peers.iter().filter(|peer| !peer.backup).count();
+        self.single = self.primaries == 1 && peers.len() == 1;
+        self.tries = peers.iter().filter(|peer| !peer.down).count() as u32;
+        self.total_weight = 0;
+        line.clear();
+        for peer in peers.iter().take(self.primaries) {
+            line.push(self.total_weight);
+            self.total_weight += u64::from(peer.weight);
         }
-        let primaries = peers.len();
-        for server in lines(true) {
-            peers.extend(
-                server
-                    .addresses
-                    .iter()
-                    .map(|address| rows.peer(server, address)),
-            );
-        }
-        let mut total_weight = 0;
-        let mut line = Vec::with_capacity(primaries);
-        for peer in peers.iter().take(primaries) {
-            line.push(total_weight);
-            total_weight += u64::from(peer.weight);
-        }
-        let method = match upstream.balancer {
+        self.added.reserve(peers.len());
+        self.method = match self.roster.upstream().balancer {
             Balancer::RoundRobin => Method::RoundRobin,
             Balancer::LeastConn => Method::LeastConn,
             Balancer::IpHash => Method::IpHash,
@@ -261,30 +303,26 @@ impl Group {
             } => Method::Hash,
             Balancer::Hash {
                 consistent: true, ..
-            } => Method::Ketama(Ring::new(&rows.names)),
+            } => Method::Ketama(Ring::new(&names)),
             Balancer::Random { two } => Method::Random { two },
         };
-        Self {
-            single: primaries == 1 && peers.len() == 1,
-            tries: peers.iter().filter(|peer| !peer.down).count() as u32,
-            budget: Budget::new(upstream.retry_budget),
-            added: Vec::with_capacity(peers.len()),
-            peers,
-            primaries,
-            method,
-            line,
-            total_weight,
-            random,
+    }
+
+    /// A peer that belongs to the group, or left it while attempts were under way.
+    fn peer(&self, slot: Slot) -> Option<&Peer> {
+        match self.roster.position(slot)? {
+            Some(position) => self.peers.get(position),
+            None => self.roster.gone(slot),
         }
     }
 
-    fn pick(&mut self, query: &PickQuery, tried: &mut Tried) -> Result<usize, NoPeer> {
+    fn pick(&mut self, query: &PickQuery, tried: &mut Tried) -> Result<Slot, NoPeer> {
         if self.single {
             return match self.peers.first() {
                 Some(peer) if peer.drain && peer.sid.as_bytes() != query.sticky => {
                     Err(NoPeer::Failed)
                 }
-                Some(peer) if peer.enter_unconditionally() => Ok(0),
+                Some(peer) if peer.enter_unconditionally() => Ok(peer.slot),
                 Some(peer) if !peer.down => Err(NoPeer::Full),
                 _ => Err(NoPeer::Failed),
             };
@@ -297,10 +335,11 @@ impl Group {
             }
             picked => picked,
         };
-        match picked {
-            Some(index) => {
-                tried.insert(index);
-                Ok(index)
+        let slot = picked.and_then(|at| Some(self.peers.get(at)?.slot));
+        match slot {
+            Some(slot) => {
+                tried.insert(slot.index as usize);
+                Ok(slot)
             }
             None => Err(self.why_none(query.now_ms, tried)),
         }
@@ -341,7 +380,7 @@ impl Group {
         tier.into_iter().find(|&index| {
             self.peers.get(index).is_some_and(|peer| {
                 peer.sid.as_bytes() == query.sticky
-                    && !tried.contains(index)
+                    && !tried.contains(peer.slot.index as usize)
                     && peer.is_usable_for_its_own(query.now_ms)
                     && peer.enter(query.now_ms)
             })
@@ -365,8 +404,8 @@ impl Group {
 
     fn why_none(&self, now_ms: u64, tried: &Tried) -> NoPeer {
         let full =
-            |(index, peer): (usize, &Peer)| !tried.contains(index) && peer.is_only_full(now_ms);
-        if self.peers.iter().enumerate().any(full) {
+            |peer: &Peer| !tried.contains(peer.slot.index as usize) && peer.is_only_full(now_ms);
+        if self.peers.iter().any(full) {
             NoPeer::Full
         } else {
             NoPeer::Failed
@@ -374,115 +413,11 @@ impl Group {
     }
 }
 
-/// Finds the rows of a group's peers while it is built.
-struct Rows<'a> {
-    upstream: &'a Upstream,
-    shm: &'a Shm,
-    process: Row,
-    /// Identity of the group's weights: a round is comparable only among equal ones.
-    weights: [u8; 16],
-    /// How often an address was met: the same address twice is two peers.
-    met: HashMap<String, u64>,
-    /// Distinct server names in order, each with the largest weight it was given.
-    names: Vec<(&'a str, u64)>,
-    numbers: HashMap<&'a str, u32>,
-}
-
-impl<'a> Rows<'a> {
-    fn new(upstream: &'a Upstream, shm: &'a Shm, process: Row) -> Self {
-        let mut text = String::new();
-        for server in &upstream.servers {
-            for address in &server.addresses {
-                text.push_str(&format!(
-                    "{}*{}/{};",
-                    name_of(address),
-                    server.weight,
-                    server.backup
-                ));
-            }
-        }
-        let weights = Key::of(&[text.as_bytes()]).to_bytes();
-        Self {
-            upstream,
-            shm,
-            process,
-            weights,
-            met: HashMap::new(),
-            names: Vec::new(),
-            numbers: HashMap::new(),
-        }
-    }
-
-    fn peer(&mut self, server: &'a ServerLine, address: &PeerAddress) -> Peer {
-        let name = name_of(address);
-        let (facts, turn) = self.rows(&name);
-        let sid = if server.route.is_empty() {
-            md5::hexadecimal(name.as_bytes())
-        } else {
-            server.route.clone()
-        };
-        Peer {
-            address: address.clone(),
-            name,
-            server: self.number(server),
-            weight: server.weight.max(1),
-            max_conns: server.max_conns,
-            max_fails: server.max_fails.min(u16::MAX.into()),
-            fail_timeout_ms: u64::try_from(server.fail_timeout.as_millis()).unwrap_or(u64::MAX),
-            down: server.down,
-            drain: server.drain,
-            sid,
-            facts,
-            turn,
-        }
-    }
-
-    fn number(&mut self, server: &'a ServerLine) -> u32 {
-        let weight = u64::from(server.weight.max(1));
-        let number = *self
-            .numbers
-            .entry(&server.name)
-            .or_insert(self.names.len() as u32);
-        match self.names.get_mut(number as usize) {
-            Some(known) => known.1 = known.1.max(weight),
-            None => self.names.push((&server.name, weight)),
-        }
-        number
-    }
-
-    fn rows(&mut self, address: &str) -> (PeerRow, PeerRow) {
-        let Some(zone) = &self.upstream.zone else {
-            let row = PeerRow::private();
-            return (row, row);
-        };
-        let count = self.met.entry(address.to_owned()).or_insert(0);
-        let ordinal = count.to_le_bytes();
-        *count += 1;
-        let [group, zone, address] = [
-            self.upstream.name.as_bytes(),
-            zone.as_bytes(),
-            address.as_bytes(),
-        ];
-        let facts = Key::of(&[b"peer", group, zone, address, &ordinal]);
-        let turn = Key::of(&[b"turn", group, zone, address, &ordinal, &self.weights]);
-        (
-            self.shm.peers().claim(facts, self.process),
-            self.shm.peers().claim(turn, self.process),
-        )
-    }
-}
-
-fn name_of(address: &PeerAddress) -> String {
-    match address {
-        PeerAddress::Inet(address) => address.to_string(),
-        PeerAddress::Unix(path) => format!("unix:{}", path.display()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::fixture::{U, at, groups, letter, pick, server, upstream};
+    use kp_config::model::ServerLine;
     use std::time::Duration;
 
     fn short(port: u16) -> ServerLine {

@@ -103,11 +103,10 @@ impl Group {
         let mut earlier: Option<usize> = None;
         while tried.walk.misses <= MISSES_MAX {
             let index = self.random_place();
-            let usable = self
-                .peers
-                .get(index)
-                .is_some_and(|peer| peer.is_usable(now_ms));
-            if earlier == Some(index) || tried.contains(index) || !usable {
+            let usable = self.peers.get(index).is_some_and(|peer| {
+                !tried.contains(peer.slot.index as usize) && peer.is_usable(now_ms)
+            });
+            if earlier == Some(index) || !usable {
                 tried.walk.misses += 1;
                 continue;
             }
@@ -151,11 +150,11 @@ impl Group {
     }
 
     fn try_place(&self, index: usize, tried: &Tried, now_ms: u64) -> bool {
-        !tried.contains(index)
-            && self
-                .peers
-                .get(index)
-                .is_some_and(|peer| peer.is_usable(now_ms) && peer.enter(now_ms))
+        self.peers.get(index).is_some_and(|peer| {
+            !tried.contains(peer.slot.index as usize)
+                && peer.is_usable(now_ms)
+                && peer.enter(now_ms)
+        })
     }
 }
 

@@ -14,9 +14,11 @@ mod md5;
 mod peer;
 mod pool;
 pub mod retry;
+mod roster;
 mod tried;
 
 pub use budget::Budget;
 pub use groups::{Groups, NoPeer, Outcome, PeerId, PickQuery};
 pub use pool::{Idle, Pool, Put, Ticket};
+pub use roster::Member;
 pub use tried::Tried;

@@ -4,6 +4,7 @@
 //! one; then one request may try it, and only its success clears the failures. The trial is claimed by replacing the
 //! health word, so that of all processes exactly one makes it.
 
+use crate::roster::Slot;
 use kp_config::model::PeerAddress;
 use kp_shm::{Health, PeerRow};
 
@@ -12,9 +13,14 @@ use kp_shm::{Health, PeerRow};
 pub(crate) struct Peer {
     pub(crate) address: PeerAddress,
     pub(crate) name: String,
+    /// What names it within its group.
+    pub(crate) slot: Slot,
+    /// The server line it came from.
+    pub(crate) line: usize,
     /// Number of the server name it came from; equal names have equal numbers.
     pub(crate) server: u32,
     pub(crate) weight: u32,
+    pub(crate) backup: bool,
     pub(crate) max_conns: u32,
     pub(crate) max_fails: u32,
     pub(crate) fail_timeout_ms: u64,
@@ -178,8 +184,11 @@ mod tests {
             Peer {
                 address: PeerAddress::Unix("/x".into()),
                 name: String::new(),
+                slot: Slot::nth(0),
+                line: 0,
                 server: 0,
                 weight: 1,
+                backup: false,
                 max_conns: 0,
                 max_fails: 1,
                 fail_timeout_ms: 1000,

@@ -5,6 +5,7 @@
 //! entries are linked into a bucket by their key and into one list by their age.
 
 use crate::groups::PeerId;
+use crate::roster::Slot;
 use kp_config::model::{Keepalive, LocationId, Upstream};
 use std::time::Duration;
 
@@ -110,6 +111,12 @@ impl Pool {
             .collect()
     }
 
+    /// Forgets all connections to a peer that left its group and returns their handles for closing.
+    pub fn evict(&mut self, peer: PeerId) -> Vec<u64> {
+        self.group(peer)
+            .map_or_else(Vec::new, |group| group.evict(peer.slot()))
+    }
+
     /// How many are parked.
     pub fn len(&self) -> usize {
         self.groups.iter().flatten().map(|group| group.len).sum()
@@ -142,7 +149,7 @@ const UNLINKED: Links = Links {
 
 #[derive(Debug, Clone, Copy)]
 struct Entry {
-    peer: u32,
+    peer: Slot,
     location: u32,
     tls: u64,
     handle: u64,
@@ -185,7 +192,7 @@ impl GroupPool {
     fn take(&mut self, peer: PeerId, location: LocationId, tls: u64, now_ms: u64) -> Option<u64> {
         let location = self.location_key(location);
         let wanted = |entry: &Entry| {
-            entry.peer as usize == peer.index()
+            entry.peer == peer.slot()
                 && entry.location == location
                 && entry.tls == tls
                 && now_ms < entry.deadline_ms
@@ -219,7 +226,7 @@ impl GroupPool {
             None
         };
         let entry = Entry {
-            peer: idle.peer.index() as u32,
+            peer: idle.peer.slot(),
             location: self.location_key(idle.location),
             tls: idle.tls,
             handle: idle.handle,
@@ -246,6 +253,22 @@ impl GroupPool {
             self.unlink(ticket.0);
         }
         parked
+    }
+
+    fn evict(&mut self, peer: Slot) -> Vec<u64> {
+        let places = 0..self.entries.len() as u32;
+        let its = |at: &u32| {
+            self.entries
+                .get(*at as usize)
+                .is_some_and(|entry| entry.parked && entry.peer == peer)
+        };
+        let its: Vec<u32> = places.filter(its).collect();
+        let mut handles = Vec::with_capacity(its.len());
+        for at in its {
+            handles.extend(self.entries.get(at as usize).map(|entry| entry.handle));
+            self.unlink(at);
+        }
+        handles
     }
 
     fn drain(&mut self) -> Vec<u64> {
@@ -304,7 +327,7 @@ impl GroupPool {
         let Some(entry) = self.entries.get(at as usize) else {
             return;
         };
-        let bucket = self.bucket_of(entry.peer, entry.location, entry.tls);
+        let bucket = self.bucket_of(entry.peer.index, entry.location, entry.tls);
         let head = self.buckets.get(bucket).copied().unwrap_or(NONE);
         if let Some(second) = self.entries.get_mut(head as usize) {
             second.bucket.previous = at;
@@ -338,7 +361,7 @@ impl GroupPool {
         let Some(entry) = self.entries.get(at as usize).copied() else {
             return;
         };
-        let bucket = self.bucket_of(entry.peer, entry.location, entry.tls);
+        let bucket = self.bucket_of(entry.peer.index, entry.location, entry.tls);
         match self.entries.get_mut(entry.bucket.previous as usize) {
             Some(previous) => previous.bucket.next = entry.bucket.next,
             None => {
@@ -392,7 +415,7 @@ mod tests {
     }
 
     fn peer(index: usize) -> PeerId {
-        PeerId::new(U, index)
+        PeerId::new(U, Slot::nth(index as u32))
     }
 
     fn idle(index: usize, handle: u64) -> Idle {
