@@ -54,6 +54,15 @@ impl Origin {
         Self::listen(Port::take(), Some(acceptor.clone()), Arc::new(script))
     }
 
+    /// The same on a port that the test already holds.
+    pub fn secure_on(
+        port: Port,
+        acceptor: &Acceptor,
+        script: impl Fn(&mut Conversation) -> io::Result<()> + Send + Sync + 'static,
+    ) -> Self {
+        Self::listen(port, Some(acceptor.clone()), Arc::new(script))
+    }
+
     /// With TLS, 200 with the body `ok` to every request, connection kept.
     pub fn secure_ok(acceptor: &Acceptor) -> Self {
         Self::secure(acceptor, |conversation| {
@@ -373,6 +382,14 @@ impl Conversation {
         wait::happens(PATIENCE, || {
             self.shared.stopping.load(Ordering::SeqCst) || ended()
         });
+    }
+
+    /// Waits until bytes have come, and leaves them unread.
+    pub fn wait_unread(&self) -> io::Result<()> {
+        match self.stream.socket().peek(&mut [0])? {
+            0 => Err(invalid("the connection ended")),
+            _ => Ok(()),
+        }
     }
 
     /// Notes the time, for [`Origin::noted`].
