@@ -361,7 +361,7 @@ table! {
     "proxy_http_version" "1.0 | 1.1", HSL, (1), ONCE, "1.1", {}, [level http_version http_version], "The HTTP version spoken to upstreams.";
     "proxy_connect_timeout" "time", HSL, (1), ONCE, "60s", {}, [level time connect_timeout], "How long a connection to an upstream may take.";
     "proxy_send_timeout" "time", HSL, (1), ONCE, "60s", {}, [level time proxy_send_timeout], "The longest pause between two writes to an upstream.";
-    "proxy_read_timeout" "time", HSL, (1), ONCE, "60s", {}, [level time read_timeout], "The longest pause between two reads from an upstream.";
+    "proxy_read_timeout" "time", HSL, (1), ONCE, "60s", {}, [level time read_timeout], "How long a response head may take once the request is sent, and the longest pause between two reads of a body.";
     "proxy_next_upstream" "error | timeout | invalid_header | http_500 | http_502 | http_503 | http_504 | http_403 | http_404 | http_429 | non_idempotent | updating | off ...", HSL, (1+), MANY, "error timeout", {}, [level next_upstream next_upstream], "When a request is passed to the next server.";
     "proxy_next_upstream_tries" "number", HSL, (1), ONCE, "0", {}, [level number next_upstream_tries], "The most servers tried for a request; 0 is no limit.";
     "proxy_try_timeout" "time", HSL, (1), ONCE, "0", {}, [level time try_timeout], "How long one server may take, from the moment it is chosen to its response head; then the next one is tried as after a timeout. 0 is no limit (kp's own).";

@@ -131,6 +131,7 @@ impl Worker {
     pub(crate) fn forward_head(&mut self, active: &mut Active) {
         active.deadlines.attempt = NEVER;
         self.learn_from_head(active, false);
+        active.deadlines.upstream_read = NEVER;
         self.apply_nodelay(active);
         let persistent = self.may_persist(active);
         let (head, bytes) = self.write_client(active, |out, exchange, program, context| {

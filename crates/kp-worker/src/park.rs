@@ -198,7 +198,11 @@ impl Worker {
         if let Some(upstream) = active.upstream.and_then(|key| self.upstreams.peek(key)) {
             let connecting = upstream.phase == UpstreamPhase::Connecting;
             if upstream.transport.readable || connecting && upstream.transport.writable {
-                active.deadlines.upstream_read = NEVER;
+                // A part of a head gives the rest of it no new time: what is here is looked at, and then it is judged.
+                active.deadlines.upstream_read = match active.response.stage {
+                    ResponseStage::AwaitHead if !connecting => self.clock.mono_ms + 1,
+                    _ => NEVER,
+                };
             }
             if upstream.transport.writable {
                 active.deadlines.upstream_write = NEVER;

@@ -3,7 +3,7 @@
 //! The first read of an answer goes into the worker's scratch buffer, so that a head and the beginning of its body arrive
 //! with one call and the body leaves from where it lies. Only what is not used at once is kept at the connection.
 
-use crate::active::{Active, NEVER, READ_MAX, ResponseStage};
+use crate::active::{Active, READ_MAX, ResponseStage};
 use crate::drive::{Told, Turn};
 use crate::reactor::Worker;
 use crate::transport::Received;
@@ -79,8 +79,8 @@ impl Worker {
 
     fn note_head_bytes(&self, active: &mut Active, count: usize) {
         self.note_received(active, count);
+        // The deadline stays: as in nginx, the whole head must be here within `proxy_read_timeout` of the request's end.
         active.response.any_byte = true;
-        active.deadlines.upstream_read = NEVER;
     }
 
     fn head_broken_off(&mut self, active: &Active, errno: Option<i32>) -> Turn {
