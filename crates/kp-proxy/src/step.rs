@@ -547,6 +547,7 @@ impl Exchange {
         let phase = match cause {
             Cause::ClientCut if self.machine.phase == Phase::New => failure::Phase::RequestHead,
             Cause::ClientCut => failure::Phase::RequestBody,
+            _ if matches!(self.machine.phase, Phase::Wait(_)) => failure::Phase::Route,
             _ => failure::Phase::SendResponse,
         };
         let failure = Failure::new(phase, cause);

@@ -207,9 +207,14 @@ fn visit(kp: &Kp, random: &mut Random, name: &str, served: &AtomicUsize) {
 }
 
 fn chaotic(origin: &Origin) -> Setup {
-    let common = "proxy_pass http://u; proxy_read_timeout 300ms;";
-    Setup::new("%MAIN% http { %HTTP% upstream u { server %U1% max_fails=0; server %U1% max_fails=0; keepalive 8; }
-        server { listen %LISTEN%; early_hints 1; client_max_body_size 0; %SERVER% } }")
+    chaotic_with(origin, "", "", "")
+}
+
+fn chaotic_with(origin: &Origin, parameters: &str, upstream: &str, location: &str) -> Setup {
+    let common = format!("proxy_pass http://u; proxy_read_timeout 300ms; {location}");
+    let server = format!("server %U1% max_fails=0 {parameters};").repeat(2);
+    Setup::new(&format!("%MAIN% http {{ %HTTP% upstream u {{ {server} keepalive 8; {upstream} }}
+        server {{ listen %LISTEN%; early_hints 1; client_max_body_size 0; %SERVER% }} }}"))
         .with("U1", origin.address())
         .server(&format!("location /default/ {{ {common} }}"))
         .server(&format!("location /unbuffered/ {{ {common} proxy_request_buffering off; proxy_buffering off; }}"))
@@ -262,6 +267,38 @@ fn nothing_is_mixed_up_and_nothing_stays_behind() {
         0,
         "nothing is waited for in vain"
     );
+    origin.wait_all_closed(SOON);
+}
+
+/// The same where places are few: who waits for one, pauses between attempts or is refused a retry comes to an end, too,
+/// and every place is free afterwards.
+#[test]
+fn whoever_waits_finds_an_end() {
+    let origin = Origin::start(misbehave);
+    let upstream = "queue 5 timeout=150ms; retry_budget percent=20 min=1; sticky cookie s;";
+    let location = "proxy_retry_backoff base=20ms; proxy_try_timeout 200ms;";
+    let mut kp = chaotic_with(&origin, "max_conns=2", upstream, location)
+        .http("log_format reason $kp_reason; access_log reason.log reason;")
+        .start();
+    crowd(&kp, 60, || {});
+    let reasons = kp.text("reason.log");
+    for expected in ["queue_full", "queue_timeout", "try_timeout", "client_gone"] {
+        assert!(reasons.contains(expected), "{expected} never happened");
+    }
+    // The longest that an attempt may still take for a client that left.
+    wait::pause(MILLI * 700);
+    origin.forget();
+    let mut clients: Vec<Client> = (0..4).map(|_| kp.client()).collect();
+    for client in &mut clients {
+        client.send("GET /once/silent/1 HTTP/1.1\r\nHost: t\r\n\r\n");
+    }
+    // Who stands in line is sent away before a place becomes free again.
+    wait::until(SOON, "every place to be free", || {
+        origin.raw_text().matches("GET /once/silent/1").count() == 4
+    });
+    drop(clients);
+    kp.signal(Signal::SIGQUIT);
+    assert_eq!(kp.wait_exit(Duration::from_secs(8)), 0);
     origin.wait_all_closed(SOON);
 }
 
