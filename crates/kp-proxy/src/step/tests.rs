@@ -188,6 +188,7 @@ fn said(action: &Action) -> String {
     match action {
         Action::Respond(answer) => format!("answer {}", answer.status),
         Action::RespondFailure(failure) => format!("fail {}", failure.status()),
+        Action::Gather(bytes) => format!("gather {bytes}"),
         Action::OpenFile(_) => "open".to_owned(),
         Action::SendFile(_) => "send file".to_owned(),
         other => format!("{other:?}").to_lowercase(),
