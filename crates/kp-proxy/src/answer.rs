@@ -213,7 +213,7 @@ fn write_location(
 ) {
     const HEX: &[u8; 16] = b"0123456789ABCDEF";
     out.extend_from_slice(b"Location: ");
-    if target.first() == Some(&b'/') && location.absolute_redirect {
+    if target.first() == Some(&b'/') && location.redirects.absolute {
         write_origin(out, exchange, location, context);
     }
     for &byte in target {

@@ -205,7 +205,7 @@ pub(crate) fn write_origin(
     let http = &context.config.http;
     let https = exchange.connection.tls.is_some();
     out.extend_from_slice(if https { b"https://" } else { b"http://" });
-    if location.server_name_in_redirect {
+    if location.redirects.server_name {
         out.extend_from_slice(
             http.servers[exchange.server.index()]
                 .primary_name
@@ -225,7 +225,7 @@ pub(crate) fn write_origin(
         }
     }
     let listener = http.listeners.get(exchange.connection.listener.index());
-    if location.port_in_redirect
+    if location.redirects.port
         && let Some(ListenAddress::Inet(address)) = listener.map(|listener| &listener.address)
         && address.port() != if https { 443 } else { 80 }
     {

@@ -464,7 +464,7 @@ fn write_redirect(
     if rewritten
         && known == Known::Location
         && value.first() == Some(&b'/')
-        && head.location.absolute_redirect
+        && head.location.redirects.absolute
     {
         client_head::write_origin(out, exchange, head.location, context);
     }

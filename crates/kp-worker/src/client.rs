@@ -324,7 +324,7 @@ impl Worker {
         let unread = unread_body
             || !client.input.is_empty()
             || (client.transport.readable && !client.transport.ending);
-        let linger = match location.lingering_close {
+        let linger = match location.lingering.close {
             LingeringClose::Off => false,
             LingeringClose::On => unread,
             LingeringClose::Always => true,
@@ -336,9 +336,9 @@ impl Worker {
         client.phase = ClientPhase::Linger;
         client.input.clear();
         self.buffers.give(&mut client.input);
-        client.linger_end_ms = now_ms + location.lingering_time.as_millis() as u64;
+        client.linger_end_ms = now_ms + location.lingering.time.as_millis() as u64;
         client.linger_wait_ms =
-            u32::try_from(location.lingering_timeout.as_millis()).unwrap_or(u32::MAX);
+            u32::try_from(location.lingering.timeout.as_millis()).unwrap_or(u32::MAX);
         client.deadline_ms = now_ms + u64::from(client.linger_wait_ms);
         self.wheel
             .arm(client.timer, client.deadline_ms.min(client.linger_end_ms));

@@ -70,6 +70,6 @@ impl Worker {
         }
         active.request.stage = RequestStage::Discarding;
         let location = self.location(active.exchange.location);
-        active.deadlines.discard = self.clock.mono_ms + location.lingering_time.as_millis() as u64;
+        active.deadlines.discard = self.clock.mono_ms + location.lingering.time.as_millis() as u64;
     }
 }

@@ -96,24 +96,16 @@ pub struct Location {
     pub resolver_timeout: Duration,
     /// `reset_timedout_connection`, default off.
     pub reset_timedout_connection: bool,
-    /// `lingering_close`, default on.
-    pub lingering_close: LingeringClose,
-    /// `lingering_time`, default 30 s.
-    pub lingering_time: Duration,
-    /// `lingering_timeout`, default 5 s.
-    pub lingering_timeout: Duration,
+    /// `lingering_close` and its companions.
+    pub lingering: Lingering,
     /// `tcp_nodelay`, default on.
     pub tcp_nodelay: bool,
     /// `server_tokens`.
     pub server_tokens: ServerTokens,
     /// `chunked_transfer_encoding`, default on.
     pub chunked_transfer_encoding: bool,
-    /// `absolute_redirect`, default on.
-    pub absolute_redirect: bool,
-    /// `port_in_redirect`, default on.
-    pub port_in_redirect: bool,
-    /// `server_name_in_redirect`, default off.
-    pub server_name_in_redirect: bool,
+    /// `absolute_redirect` and its companions.
+    pub redirects: Redirects,
     /// `recursive_error_pages`, default off.
     pub recursive_error_pages: bool,
     /// `error_page`s.
@@ -356,6 +348,28 @@ pub enum AccessLogTarget {
     Template(Template),
     /// `/dev/stderr` or `stderr`.
     Stderr,
+}
+
+/// What is done with what a client still sends when kp has answered and closes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Lingering {
+    /// `lingering_close`, default on.
+    pub close: LingeringClose,
+    /// `lingering_time`, default 30 s: the longest it is read in all.
+    pub time: Duration,
+    /// `lingering_timeout`, default 5 s: the longest wait for more of it.
+    pub timeout: Duration,
+}
+
+/// How `Location` is written in redirects of kp's own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Redirects {
+    /// `absolute_redirect`, default on: with scheme and host.
+    pub absolute: bool,
+    /// `port_in_redirect`, default on.
+    pub port: bool,
+    /// `server_name_in_redirect`, default off: the server's primary name instead of the host that was asked for.
+    pub server_name: bool,
 }
 
 /// `keepalive_disable`.

@@ -8,9 +8,9 @@ use crate::draft::{
 };
 use crate::model::{
     AccessLog, AccessLogTarget, BodyInFile, ErrorLog, Handler, Http, KeepaliveDisable, Level,
-    LingeringClose, Location, LocationId, LocationMatch, LocationTable, LogFormat, LogFormatId,
-    Network, RealIp, RealIpHeader, Rewrite, Root, ServerId, ServerTokens, TlsIdentity, TypeMapId,
-    Upstream, UpstreamId,
+    Lingering, LingeringClose, Location, LocationId, LocationMatch, LocationTable, LogFormat,
+    LogFormatId, Network, RealIp, RealIpHeader, Redirects, Rewrite, Root, ServerId, ServerTokens,
+    TlsIdentity, TypeMapId, Upstream, UpstreamId,
 };
 use crate::span::{Span, Spanned};
 use crate::suggest::nearest;
@@ -188,7 +188,7 @@ impl<'a, 'e> Builder<'a, 'e> {
     /// Everything but what the location is and does.
     fn settings(
         &mut self,
-        level: LevelDraft,
+        mut level: LevelDraft,
         handler: Handler,
         proxy: crate::model::Proxy,
         server: ServerId,
@@ -196,6 +196,7 @@ impl<'a, 'e> Builder<'a, 'e> {
         let seconds = Duration::from_secs;
         let access_logs = self.access_logs(level.access_logs);
         let error_log = self.error_log(level.error_log.as_ref());
+        let (lingering, redirects) = (lingering(&mut level), redirects(&mut level));
         let real_ip = real_ip(
             level.real_ip_from,
             level.real_ip_header,
@@ -237,15 +238,11 @@ impl<'a, 'e> Builder<'a, 'e> {
             resolver: level.resolver.map(|value| value.value),
             resolver_timeout: or(level.resolver_timeout, seconds(30)),
             reset_timedout_connection: or(level.reset_timedout_connection, false),
-            lingering_close: or(level.lingering_close, LingeringClose::On),
-            lingering_time: or(level.lingering_time, seconds(30)),
-            lingering_timeout: or(level.lingering_timeout, seconds(5)),
+            lingering,
             tcp_nodelay: or(level.tcp_nodelay, true),
             server_tokens: or(level.server_tokens, ServerTokens::On),
             chunked_transfer_encoding: or(level.chunked_transfer_encoding, true),
-            absolute_redirect: or(level.absolute_redirect, true),
-            port_in_redirect: or(level.port_in_redirect, true),
-            server_name_in_redirect: or(level.server_name_in_redirect, false),
+            redirects,
             recursive_error_pages: or(level.recursive_error_pages, false),
             error_pages: or(level.error_pages, Vec::new()),
             add_headers: or(level.add_headers, Vec::new()),
@@ -373,6 +370,22 @@ impl LevelDraft {
             }
         }
         self.inherit(above);
+    }
+}
+
+fn lingering(level: &mut LevelDraft) -> Lingering {
+    Lingering {
+        close: or(level.lingering_close.take(), LingeringClose::On),
+        time: or(level.lingering_time.take(), Duration::from_secs(30)),
+        timeout: or(level.lingering_timeout.take(), Duration::from_secs(5)),
+    }
+}
+
+fn redirects(level: &mut LevelDraft) -> Redirects {
+    Redirects {
+        absolute: or(level.absolute_redirect.take(), true),
+        port: or(level.port_in_redirect.take(), true),
+        server_name: or(level.server_name_in_redirect.take(), false),
     }
 }
 

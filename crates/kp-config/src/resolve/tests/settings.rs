@@ -74,7 +74,7 @@ fn defaults_of_a_location() {
     );
     assert_eq!(location.client_max_body_size, Some(1 << 20));
     assert_eq!(location.client_body_buffer_size, 16 << 10);
-    assert_eq!(location.lingering_close, LingeringClose::On);
+    assert_eq!(location.lingering.close, LingeringClose::On);
     assert_eq!(location.server_tokens, ServerTokens::On);
     assert!(location.keepalive_disable.msie6 && !location.keepalive_disable.safari);
     let proxy = &location.proxy;
@@ -117,7 +117,7 @@ proxy_set_body $args; early_hints 1; proxy_limit_rate 100; client_body_temp_path
     assert_eq!(location.keepalive_header.unwrap().as_secs(), 4);
     assert!(!location.keepalive_disable.msie6);
     assert_eq!(location.client_body_in_file_only, BodyInFile::Clean);
-    assert_eq!(location.lingering_close, LingeringClose::Always);
+    assert_eq!(location.lingering.close, LingeringClose::Always);
     assert!(matches!(location.server_tokens, ServerTokens::Text(_)));
     assert_eq!(location.index.len(), 2);
     assert_eq!(location.early_hints.len(), 1);
