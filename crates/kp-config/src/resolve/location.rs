@@ -194,7 +194,7 @@ impl<'a, 'e> Builder<'a, 'e> {
         server: ServerId,
     ) -> Location {
         let seconds = Duration::from_secs;
-        let access_logs = self.access_logs(level.access_logs);
+        let access_logs = self.access_logs(level.access_logs.take());
         let error_log = self.error_log(level.error_log.as_ref());
         let (lingering, redirects) = (lingering(&mut level), redirects(&mut level));
         let real_ip = real_ip(
