@@ -11,6 +11,7 @@
     reason = "tests panic to fail, and play clients and origins in threads that read the clock"
 )]
 
+mod brownout;
 mod flapping;
 mod matrix;
 mod peer;
