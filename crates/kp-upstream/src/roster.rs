@@ -550,6 +550,32 @@ mod tests {
         }
     }
 
+    /// A thousand sessions over other orders of a name's addresses, one of which leaves.
+    #[test]
+    fn sessions_stay_at_their_address() {
+        let mut groups = groups(named(Balancer::RoundRobin, false));
+        groups.set_members(U, 0, &members([1, 2, 3, 4]), 1);
+        let mut sessions = Vec::new();
+        for _ in 0..1000 {
+            let peer = pick(&mut groups, 1).unwrap();
+            sessions.push((groups.sid(peer).to_owned(), groups.name(peer).to_owned()));
+            groups.finished(peer, Outcome::Ok, 1);
+        }
+        for order in [[4, 2, 1, 3], [3, 1, 9, 2]] {
+            groups.set_members(U, 0, &members(order), 1);
+            for (sid, name) in &sessions {
+                let query = PickQuery {
+                    sticky: sid.as_bytes(),
+                    ..at(1)
+                };
+                let peer = groups.pick(U, &query, &mut Tried::new()).unwrap();
+                let left = order[2] == 9 && name.ends_with(":4");
+                assert_eq!(groups.name(peer) == name, !left, "{name}");
+                groups.finished(peer, Outcome::Ok, 1);
+            }
+        }
+    }
+
     proptest! {
         /// Picks and changes of membership in any order, in three processes over the same rows: every attempt ends at the
         /// peer it began at, and nothing stays in flight.
