@@ -210,7 +210,9 @@ impl Worker {
             return;
         };
         client.active = Some(active_key);
-        self.client_ages.join(key.index, Waits::Head, now_ms);
+        if client.requests > 0 {
+            self.client_ages.join(key.index, Waits::Head, now_ms);
+        }
         if client.requests > 0 || self.drain.is_some() {
             // On a kept-alive connection the head's time starts with its first byte; on a fresh one with the accept.
             let front = self.fronts.at(client, &self.listeners);

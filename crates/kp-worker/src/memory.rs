@@ -29,7 +29,8 @@ const HOLD_PART: u64 = 8;
 /// TCP_NOTSENT_LOWAT of a client that does not keep up, by how much of the budget is used: below a half (as the listening
 /// socket has it), below three quarters, above.
 const NOTSENT_LOWAT: [u32; 3] = [128 * 1024, 32 * 1024, 8 * 1024];
-/// SO_RCVBUF of a client whose body waits, likewise; with 0 the kernel decides, which lets a fast one have megabytes.
+/// SO_RCVBUF of a client or upstream whose bytes wait, likewise; with 0 the kernel decides, which lets a fast one have
+/// megabytes.
 const RECEIVE_BUFFER: [usize; 3] = [0, 128 * 1024, 32 * 1024];
 /// Memory goes back to the system when so much of it has become free,
 const TRIM_BYTES: u64 = 32 << 20;
@@ -108,6 +109,16 @@ impl Memory {
             .get(self.level)
             .copied()
             .unwrap_or(NOTSENT_LOWAT[0])
+    }
+
+    /// How much may be received ahead; 0: as the kernel likes.
+    pub(crate) fn receive_buffer(&self) -> usize {
+        RECEIVE_BUFFER.get(self.level).copied().unwrap_or(0)
+    }
+
+    /// How much is used, in steps; 0 where nothing has to be done about it.
+    pub(crate) fn level(&self) -> u8 {
+        self.level as u8
     }
 
     /// When [`Worker::settle_memory`] has something to do.
@@ -199,12 +210,18 @@ impl Worker {
             client.lowat = level as u8;
             let _ = kp_sys::socket::set_notsent_lowat(fd, lowat);
         }
+        let stalled = !active.to_client.is_empty();
         if client.transport.readable && client.narrow < level as u8 {
             client.narrow = level as u8;
-            let _ = kp_sys::socket::set_receive_buffer(
-                fd,
-                RECEIVE_BUFFER.get(level).copied().unwrap_or(0),
-            );
+            let _ = kp_sys::socket::set_receive_buffer(fd, self.memory.receive_buffer());
+        }
+        let upstream = active.upstream.and_then(|key| self.upstreams.at(key));
+        if let Some(upstream) = upstream.filter(|one| stalled && one.transport.readable)
+            && upstream.narrow < level as u8
+        {
+            upstream.narrow = level as u8;
+            let fd = &upstream.transport.fd;
+            let _ = kp_sys::socket::set_receive_buffer(fd, self.memory.receive_buffer());
         }
     }
 

@@ -49,6 +49,8 @@ pub(crate) struct Upstream {
     /// Its name in the pool.
     pub(crate) ticket: Option<Ticket>,
     pub(crate) requests: u32,
+    /// How small SO_RCVBUF was made, in steps of [`crate::memory`]; 0: not.
+    pub(crate) narrow: u8,
     pub(crate) opened_ms: u64,
 }
 
@@ -268,6 +270,9 @@ impl Worker {
         }
         // Of the body of a fast client the kernel would else take megabytes ahead of a slow upstream.
         let _ = kp_sys::socket::set_notsent_lowat(&fd, self.memory.notsent_lowat());
+        if self.memory.level() > 0 {
+            let _ = kp_sys::socket::set_receive_buffer(&fd, self.memory.receive_buffer());
+        }
         if location.proxy.socket_keepalive {
             let _ = kp_sys::socket::set_keepalive(&fd);
         }
@@ -295,6 +300,7 @@ impl Worker {
             booked: peer.is_some(),
             ticket: None,
             requests: 1,
+            narrow: self.memory.level(),
             opened_ms: self.clock.mono_ms,
         };
         self.memory.tls_connections += u64::from(upstream.transport.secure.is_some());

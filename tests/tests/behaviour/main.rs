@@ -13,6 +13,7 @@
 
 mod activation;
 mod balancing;
+mod budget;
 mod chaos;
 mod config_cases;
 mod containers;

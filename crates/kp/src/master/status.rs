@@ -84,6 +84,8 @@ pub(super) struct Load {
     requests: u64,
     /// Connections switched to another protocol.
     tunnels: u64,
+    /// Bytes, as `worker_memory` counts them.
+    memory: u64,
 }
 
 impl Load {
@@ -96,6 +98,7 @@ impl Load {
             idle: value(Counter::ConnectionsIdle),
             requests: value(Counter::RequestsActive).saturating_sub(tunnels),
             tunnels,
+            memory: value(Counter::MemoryInUse),
         }
     }
 
@@ -105,6 +108,7 @@ impl Load {
             idle: self.idle + other.idle,
             requests: self.requests + other.requests,
             tunnels: self.tunnels + other.tunnels,
+            memory: self.memory + other.memory,
         }
     }
 }

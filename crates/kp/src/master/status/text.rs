@@ -94,7 +94,7 @@ impl Generation {
             return;
         }
         text.push_str(
-            "  slot      pid  state       uptime  connections  idle  requests  tunnels  restarts\n",
+            "  slot      pid  state       uptime  memory  connections  idle  requests  tunnels  restarts\n",
         );
         for place in &self.places {
             place.write(text, now_ms);
@@ -152,10 +152,12 @@ impl Place {
                     idle,
                     requests,
                     tunnels,
+                    memory,
                 } = seen.load;
+                let memory_mib = memory.div_ceil(1 << 20);
                 writeln!(
                     text,
-                    "  {slot:>4}  {pid:>7}  {state:<8}  {uptime:>8}  {connections:>11}  {idle:>4}  {requests:>8}  {tunnels:>7}  {restarts:>8}"
+                    "  {slot:>4}  {pid:>7}  {state:<8}  {uptime:>8}  {memory_mib:>5}M  {connections:>11}  {idle:>4}  {requests:>8}  {tunnels:>7}  {restarts:>8}"
                 )
             }
             Holder::Worker { pid, row: None } => writeln!(
@@ -244,6 +246,7 @@ mod tests {
             idle,
             requests,
             tunnels,
+            memory: 8 << 20,
         }
     }
 
@@ -336,13 +339,13 @@ certificates:  /etc/kp/old.crt has EXPIRED
                /etc/kp/c.crt ends in 2 days
 
 generation 4: serving for 12s
-  slot      pid  state       uptime  connections  idle  requests  tunnels  restarts
-     0     4700  serving      1h 2m           34    20         3       11         0
+  slot      pid  state       uptime  memory  connections  idle  requests  tunnels  restarts
+     0     4700  serving      1h 2m      8M           34    20         3       11         0
      1        -  the next worker starts in 400 ms (restarts: 3)
 
 generation 3: draining for 12s, waits for 2 tunnels, 1 request, 3 idle connections; ends in 47s (worker_shutdown_timeout)
-  slot      pid  state       uptime  connections  idle  requests  tunnels  restarts
-     0     4700  draining     1h 2m            6     0         1        2         1
+  slot      pid  state       uptime  memory  connections  idle  requests  tunnels  restarts
+     0     4700  draining     1h 2m      8M            6     0         1        2         1
 ",
             env!("CARGO_PKG_VERSION")
         );
