@@ -436,6 +436,15 @@ impl<'a> Life<'a> {
         if gone {
             self.mark = Some(Outcome::NotCounted);
         }
+        self.check_budget(cause, retried, refused, pauses);
+        if !action.continues_upstream() {
+            self.leave();
+        }
+        self.perform(action)
+    }
+
+    /// Whether a retry is made, refused, charged for and put off as it should be.
+    fn check_budget(&mut self, cause: Option<Cause>, retried: bool, refused: bool, pauses: bool) {
         if refused {
             assert!(
                 !retried && self.exchange.machine.budget_spent,
@@ -452,10 +461,6 @@ impl<'a> Life<'a> {
         let charged = std::mem::take(&mut self.exchange.machine.repeats);
         let free = cause.is_none_or(|cause| Failure::new(Phase::AwaitHead, cause).is_free());
         assert_eq!(charged, retried && !free, "who repeats pays");
-        if !action.continues_upstream() {
-            self.leave();
-        }
-        self.perform(action)
     }
 
     /// What went wrong with the attempt in progress, if that is what the input says.
