@@ -97,6 +97,8 @@ macro_rules! builtins {
 builtins! {
     Args = "args",
     BinaryRemoteAddr = "binary_remote_addr",
+    /// kp's own: of IPv6 the first 64 bits, of IPv4 all.
+    BinaryRemoteAddr64 = "binary_remote_addr_64",
     BodyBytesSent = "body_bytes_sent",
     BytesSent = "bytes_sent",
     Connection = "connection",
@@ -112,7 +114,9 @@ builtins! {
     IsArgs = "is_args",
     IsRequestPort = "is_request_port",
     KpVersion = "kp_version",
+    LimitConnStatus = "limit_conn_status",
     LimitRate = "limit_rate",
+    LimitReqStatus = "limit_req_status",
     Msec = "msec",
     NginxVersion = "nginx_version",
     Pid = "pid",

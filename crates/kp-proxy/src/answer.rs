@@ -38,9 +38,16 @@ pub fn failure_answer(
             head_bytes: 0,
         };
     }
+    let mut retry_after = Vec::new();
+    if let Some(seconds) = exchange.response.retry_after_s {
+        retry_after.extend_from_slice(b"Retry-After: ");
+        retry_after.extend_from_slice(itoa::Buffer::new().format(seconds).as_bytes());
+        retry_after.extend_from_slice(b"\r\n");
+    }
     let fields: &[u8] = match failure.cause {
         // Long enough for connections to end, short enough to be tried again.
-        Cause::Overload | Cause::OutOfMemory => b"Retry-After: 1\r\n",
+        Cause::Overload | Cause::OutOfMemory | Cause::TooManyActive => b"Retry-After: 1\r\n",
+        Cause::RateLimited { .. } => &retry_after,
         Cause::ConnectMethod => b"Allow: GET, HEAD, POST, PUT, DELETE, OPTIONS, PATCH\r\n",
         _ => b"",
     };

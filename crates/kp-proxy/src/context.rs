@@ -1,5 +1,6 @@
 //! What the exchange machine may know of the world: the configuration, the time of this loop turn, facts of the connection.
 
+use crate::limits::Limits;
 use crate::tls::ClientCertificate;
 use kp_config::Config;
 use kp_config::model::FileTest;
@@ -55,6 +56,8 @@ pub struct Context<'a> {
     pub now: Now<'a>,
     /// Facts on demand.
     pub facts: &'a dyn Facts,
+    /// The zones of limits on clients; `None`: nobody is limited.
+    pub limits: Option<&'a Limits>,
     /// This process.
     pub pid: u32,
     /// `$hostname`.

@@ -3,8 +3,9 @@
 use crate::answer_kind::Fault;
 use crate::machine::Machine;
 use crate::tls::{TlsFacts, UpstreamTls};
-use kp_config::model::{ListenerId, LocationId, RegexId, ServerId, UpstreamId};
+use kp_config::model::{Level, ListenerId, LocationId, RegexId, ServerId, UpstreamId};
 use kp_http::{RequestHead, ResponseHead};
+use kp_shm::Place;
 use std::net::SocketAddr;
 use std::rc::Rc;
 
@@ -27,6 +28,8 @@ pub struct Exchange {
     pub(crate) spare_address: String,
     /// What the access log needs.
     pub record: Record,
+    /// Places of zones it is counted in, given back when it is over.
+    pub held: Vec<Place>,
     /// State of the machine.
     pub machine: Machine,
 }
@@ -44,6 +47,7 @@ impl Exchange {
         }
         self.attempts.clear();
         self.record = Record::default();
+        self.held.clear();
         self.machine.reset();
     }
 }
@@ -158,6 +162,10 @@ pub struct Response {
     pub carried: Vec<u8>,
     /// The `Set-Cookie` line of `sticky cookie` for the peer that was asked last; empty: none.
     pub sticky: Vec<u8>,
+    /// Seconds after which the client may come again (`Retry-After`).
+    pub retry_after_s: Option<u32>,
+    /// `set $limit_rate` or `X-Accel-Limit-Rate`: bytes per second, before what the location says.
+    pub limit_rate: Option<u64>,
     /// The trailers as sent.
     pub sent_trailers: Vec<u8>,
 }
@@ -185,6 +193,8 @@ impl Response {
         self.carried.clear();
         self.sticky.clear();
         self.sent_trailers.clear();
+        self.retry_after_s = None;
+        self.limit_rate = None;
     }
 }
 
@@ -232,6 +242,8 @@ pub struct Record {
     pub detail: Option<String>,
     /// `$kp_reason`: token of the failure that ended it.
     pub reason: Option<&'static str>,
+    /// Lines for the error log that are no failures; written and cleared by whoever drives the exchange.
+    pub notes: Vec<(Level, String)>,
     /// What went wrong inside kp while routing or evaluating; written to the error log and cleared by whoever drives the exchange.
     pub fault: Option<Fault>,
 }

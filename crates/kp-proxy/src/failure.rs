@@ -151,6 +151,24 @@ pub enum Cause {
     UnknownHost,
     /// More than ten internal redirects.
     RedirectCycle,
+    /// Over the rate of a `limit_req`; its status and how loud it is.
+    RateLimited {
+        /// `limit_req_status`.
+        status: u16,
+        /// `limit_req_log_level`.
+        level: Level,
+    },
+    /// As many requests as a `limit_conn` allows are being worked on.
+    PlacesTaken {
+        /// `limit_conn_status`.
+        status: u16,
+        /// `limit_conn_log_level`.
+        level: Level,
+    },
+    /// Refused by `deny`.
+    AccessDenied,
+    /// `max_active_requests` are being worked on.
+    TooManyActive,
     /// Out of connections, buffers or descriptors.
     Overload,
     /// `worker_memory` is used up.
@@ -208,6 +226,9 @@ impl Failure {
             | Cause::ClientTooSlow
             | Cause::ClientReadsTooSlow
             | Cause::ClientGone
+            | Cause::RateLimited { .. }
+            | Cause::PlacesTaken { .. }
+            | Cause::AccessDenied
             | Cause::ClientCut => Side::Client,
             Cause::NoLivePeer
             | Cause::QueueFull
@@ -236,6 +257,7 @@ impl Failure {
             | Cause::BadTarget
             | Cause::UnknownHost
             | Cause::RedirectCycle
+            | Cause::TooManyActive
             | Cause::Overload
             | Cause::OutOfMemory
             | Cause::Internal
@@ -252,6 +274,8 @@ impl Failure {
             Cause::PlainHttp => 497,
             Cause::ClientCertificate => 495,
             Cause::NoClientCertificate => 496,
+            Cause::AccessDenied => 403,
+            Cause::RateLimited { status, .. } | Cause::PlacesTaken { status, .. } => status,
             Cause::Misdirected => 421,
             Cause::ClientHeadTimeout | Cause::ClientBodyTimeout | Cause::ClientTooSlow => 408,
             Cause::BodyTooLarge(_) => 413,
@@ -273,7 +297,11 @@ impl Failure {
             | Cause::UpstreamInvalidHead
             | Cause::UpstreamHeadTooLarge
             | Cause::UnknownHost => 502,
-            Cause::QueueFull | Cause::QueueTimeout | Cause::Overload | Cause::OutOfMemory => 503,
+            Cause::QueueFull
+            | Cause::QueueTimeout
+            | Cause::TooManyActive
+            | Cause::Overload
+            | Cause::OutOfMemory => 503,
             Cause::ConnectTimeout
             | Cause::SendTimeout
             | Cause::UpstreamTimeout
@@ -342,6 +370,10 @@ impl Failure {
             | Cause::BadTarget
             | Cause::UnknownHost
             | Cause::RedirectCycle
+            | Cause::RateLimited { .. }
+            | Cause::PlacesTaken { .. }
+            | Cause::AccessDenied
+            | Cause::TooManyActive
             | Cause::Overload
             | Cause::OutOfMemory
             | Cause::Internal
@@ -395,6 +427,10 @@ impl Failure {
             | Cause::OutOfMemory
             | Cause::Internal => After::Close,
             Cause::Misdirected
+            | Cause::RateLimited { .. }
+            | Cause::PlacesTaken { .. }
+            | Cause::AccessDenied
+            | Cause::TooManyActive
             | Cause::Loop
             | Cause::NoLivePeer
             | Cause::QueueFull
@@ -476,6 +512,10 @@ impl Failure {
             Cause::BadTarget => "bad_target",
             Cause::UnknownHost => "unknown_host",
             Cause::RedirectCycle => "redirect_cycle",
+            Cause::RateLimited { .. } => "rate_limited",
+            Cause::PlacesTaken { .. } => "connections_limited",
+            Cause::AccessDenied => "access_denied",
+            Cause::TooManyActive => "too_many_active",
             Cause::Overload => "overload",
             Cause::OutOfMemory => "out_of_memory",
             Cause::Internal => "internal",
@@ -506,6 +546,7 @@ impl Failure {
             | Cause::TunnelTimeout
             | Cause::StaleConnection
             | Cause::UpstreamStatus(_) => Level::Info,
+            Cause::RateLimited { level, .. } | Cause::PlacesTaken { level, .. } => level,
             Cause::Shutdown => Level::Notice,
             Cause::ConnectFailed(errno) if !ORDINARY.contains(&errno) => Level::Crit,
             Cause::BodyTooLarge(_)
@@ -534,6 +575,8 @@ impl Failure {
             | Cause::BadTarget
             | Cause::UnknownHost
             | Cause::RedirectCycle
+            | Cause::AccessDenied
+            | Cause::TooManyActive
             | Cause::Overload
             | Cause::OutOfMemory
             | Cause::Internal => Level::Error,
@@ -623,6 +666,8 @@ impl Failure {
         if !detail.is_empty() {
             out.push_str(match self.cause {
                 Cause::UnknownHost => " ",
+                // The detail is the rest of the sentence.
+                Cause::RateLimited { .. } | Cause::PlacesTaken { .. } => "",
                 _ => ": ",
             });
             out.push_str(detail);
@@ -691,6 +736,10 @@ impl Failure {
             Cause::UnknownHost => "no resolver defined to resolve",
             Cause::RedirectCycle => "rewrite or internal redirection cycle",
             Cause::OutOfMemory => "worker_memory is not enough",
+            Cause::RateLimited { .. } => "limiting requests",
+            Cause::PlacesTaken { .. } => "limiting connections",
+            Cause::AccessDenied => "access forbidden by rule",
+            Cause::TooManyActive => "max_active_requests are not enough",
             Cause::Overload => "worker connections or buffers are not enough",
             Cause::Internal => "request could not be processed",
             Cause::Shutdown => "worker shutdown timeout, exchange is ended",
@@ -754,7 +803,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     /// One of each, with the phase it usually comes in.
-    const ALL: [(Phase, Cause); 50] = [
+    const ALL: [(Phase, Cause); 54] = [
         (Phase::RequestHead, Cause::BadRequest),
         (Phase::RequestLine, Cause::BadVersion),
         (Phase::RequestHead, Cause::UnknownCoding),
@@ -801,6 +850,22 @@ mod tests {
         (Phase::Connect, Cause::BadTarget),
         (Phase::Connect, Cause::UnknownHost),
         (Phase::Route, Cause::RedirectCycle),
+        (
+            Phase::Route,
+            Cause::RateLimited {
+                status: 503,
+                level: Level::Error,
+            },
+        ),
+        (
+            Phase::Route,
+            Cause::PlacesTaken {
+                status: 503,
+                level: Level::Error,
+            },
+        ),
+        (Phase::Route, Cause::AccessDenied),
+        (Phase::Route, Cause::TooManyActive),
         (Phase::Route, Cause::Overload),
         (Phase::Route, Cause::OutOfMemory),
         (Phase::Route, Cause::Internal),
@@ -1015,6 +1080,28 @@ mod tests {
             (BadTarget, 500, None, Outcome::NotCounted, After::Close),
             (UnknownHost, 502, None, Outcome::NotCounted, After::Keep),
             (RedirectCycle, 500, None, Outcome::NotCounted, After::Close),
+            (
+                RateLimited {
+                    status: 429,
+                    level: Level::Warn,
+                },
+                429,
+                None,
+                Outcome::NotCounted,
+                After::Keep,
+            ),
+            (
+                PlacesTaken {
+                    status: 503,
+                    level: Level::Error,
+                },
+                503,
+                None,
+                Outcome::NotCounted,
+                After::Keep,
+            ),
+            (AccessDenied, 403, None, Outcome::NotCounted, After::Keep),
+            (TooManyActive, 503, None, Outcome::NotCounted, After::Keep),
             (Overload, 503, None, Outcome::NotCounted, After::Close),
             (OutOfMemory, 503, None, Outcome::NotCounted, After::Close),
             (ClientTooSlow, 408, None, Outcome::NotCounted, After::Close),

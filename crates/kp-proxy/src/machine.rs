@@ -4,6 +4,7 @@ use crate::failure::Failure;
 use crate::io::WaitFor;
 use crate::target::Target;
 use kp_http::Method;
+use kp_shm::Hashed;
 use kp_upstream::{Outcome, Tried};
 
 /// What an exchange is doing.
@@ -40,6 +41,47 @@ pub enum BodyState {
     Whole,
     /// Part of it went to an upstream and cannot be called back, or it was refused: nobody gets it any more.
     Consumed,
+}
+
+/// What a limit said to a request; in a dry run what it would have said.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Limited {
+    /// It was not asked.
+    #[default]
+    Unasked,
+    /// It let it pass.
+    Passed,
+    /// It made it wait.
+    Delayed,
+    /// It refused it.
+    Rejected,
+    /// It would have made it wait.
+    DelayedDryRun,
+    /// It would have refused it.
+    RejectedDryRun,
+}
+
+impl Limited {
+    pub(crate) fn is_none(self) -> bool {
+        self == Self::Unasked
+    }
+
+    /// Whether only a dry run let the request pass.
+    pub fn is_dry_run(self) -> bool {
+        matches!(self, Self::DelayedDryRun | Self::RejectedDryRun)
+    }
+
+    /// nginx's word for it; `None`: the variable has no value.
+    pub(crate) fn word(self) -> Option<&'static str> {
+        match self {
+            Self::Unasked => None,
+            Self::Passed => Some("PASSED"),
+            Self::Delayed => Some("DELAYED"),
+            Self::Rejected => Some("REJECTED"),
+            Self::DelayedDryRun => Some("DELAYED_DRY_RUN"),
+            Self::RejectedDryRun => Some("REJECTED_DRY_RUN"),
+        }
+    }
 }
 
 /// See the fields.
@@ -90,6 +132,14 @@ pub struct Machine {
     pub outcome: Option<Outcome>,
     /// Whether the response may be read ahead of a slow client; set by the driver.
     pub buffering: bool,
+    /// What `limit_req` said.
+    pub rate: Limited,
+    /// What `limit_conn` said.
+    pub place: Limited,
+    /// Memory for the keys of zones.
+    pub(crate) key_text: Vec<u8>,
+    /// The same, hashed.
+    pub(crate) keys: Vec<Option<Hashed>>,
     /// Routed again since the last attempt.
     pub redirected: bool,
     /// What ended the exchange, if something went wrong.
@@ -103,8 +153,14 @@ impl Machine {
     pub(crate) fn reset(&mut self) {
         let mut tried = std::mem::take(&mut self.tried);
         tried.clear();
+        let (key_text, keys) = (
+            std::mem::take(&mut self.key_text),
+            std::mem::take(&mut self.keys),
+        );
         *self = Self {
             tried,
+            key_text,
+            keys,
             ..Self::default()
         };
     }

@@ -77,6 +77,14 @@ impl<'a> Run<'a> {
                 exchange.request.unchanged = false;
                 Flow::Next
             }
+            Rewrite::SetLimitRate { value } => {
+                let value = self.value(value, exchange);
+                // As nginx: what is no size changes nothing.
+                if let Some(rate) = crate::rate::size(&value) {
+                    exchange.response.limit_rate = Some(rate);
+                }
+                Flow::Next
+            }
             Rewrite::If {
                 condition,
                 location,

@@ -112,6 +112,8 @@ impl Exchange {
             Some(Cause::BadRequest)
         } else if matches!(self.request.head.method, Method::Connect | Method::Trace) {
             Some(Cause::ConnectMethod)
+        } else if self.is_one_too_many(context) {
+            Some(Cause::TooManyActive)
         } else {
             tls_policy::objection(self, context)
         };
@@ -150,7 +152,7 @@ impl Exchange {
         match program.route(self, context) {
             Routed::Handle => {
                 self.apply_real_ip(context);
-                self.dispatch(program, context)
+                self.admit(program, context)
             }
             Routed::Answer(answer) => self.answer(answer, program, context),
             Routed::Close(status) => {
@@ -312,6 +314,9 @@ impl Exchange {
             return self.again(context);
         }
         let location = &context.config.http.locations[self.location.index()];
+        if let Some(rate) = response_head::directives(self, program).limit_rate {
+            self.response.limit_rate = Some(rate);
+        }
         if let Some(uri) = response_head::directives(self, program)
             .accel_redirect
             .map(<[u8]>::to_vec)
@@ -573,6 +578,7 @@ fn elapsed(started_ms: u64, context: &Context<'_>) -> u32 {
     u32::try_from(context.now.mono_ms.saturating_sub(started_ms)).unwrap_or(u32::MAX)
 }
 
+mod admit;
 mod retrying;
 mod wait;
 

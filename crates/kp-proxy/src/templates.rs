@@ -41,6 +41,16 @@ pub(crate) fn each(config: &Config, visit: &mut Visit<'_>) {
             }
         }
     }
+    config
+        .http
+        .rate_zones
+        .iter()
+        .for_each(|zone| visit(&zone.key));
+    config
+        .http
+        .place_zones
+        .iter()
+        .for_each(|zone| visit(&zone.key));
     for format in &config.http.log_formats {
         visit(&format.template);
     }
@@ -73,6 +83,9 @@ fn of_location(location: &Location, visit: &mut Visit<'_>) {
     }
     for AddHeader { value, .. } in location.add_headers.iter().chain(&location.add_trailers) {
         visit(value);
+    }
+    for template in [&location.limit_rate, &location.limit_rate_after] {
+        template.iter().for_each(&mut *visit);
     }
     location.early_hints.iter().for_each(&mut *visit);
     for AccessLog {
@@ -136,7 +149,9 @@ fn of_pattern(pattern: &Pattern, visit: &mut Visit<'_>) {
 
 fn of_rewrite(instruction: &Rewrite, visit: &mut Visit<'_>) {
     match instruction {
-        Rewrite::Set { value, .. } | Rewrite::SetArgs { value } => visit(value),
+        Rewrite::Set { value, .. }
+        | Rewrite::SetArgs { value }
+        | Rewrite::SetLimitRate { value } => visit(value),
         Rewrite::If { condition, .. } => match condition {
             Condition::Truthy(value) | Condition::Matches { value, .. } => visit(value),
             Condition::Equals { value, other, .. } => {

@@ -1017,6 +1017,7 @@ fn context(world: &World, now_ms: u64) -> Context<'_> {
             dates: &world.dates,
         },
         facts: &Still,
+        limits: None,
         pid: 1,
         hostname: "host",
         group: "0123456789abcdef",

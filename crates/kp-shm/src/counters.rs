@@ -114,6 +114,13 @@ counters! {
     UpstreamTlsHandshakes, Counter, "upstream_tls_handshakes", "handshakes", "TLS handshakes with upstreams that were completed.";
     UpstreamTlsHandshakesResumed, Counter, "upstream_tls_handshakes_resumed", "handshakes", "Those of them that resumed an earlier session.";
     UpstreamTlsHandshakesFailed, Counter, "upstream_tls_handshakes_failed", "handshakes", "TLS handshakes with upstreams that failed, a certificate that does not hold included.";
+    RequestsLimited, Counter, "requests_limited", "requests", "Requests refused by limit_req.";
+    RequestsDelayed, Counter, "requests_delayed", "requests", "Requests that limit_req made wait.";
+    RequestsOverConnections, Counter, "requests_over_connections", "requests", "Requests refused by limit_conn.";
+    RequestsLimitedDryRun, Counter, "requests_limited_dry_run", "requests", "Requests that limit_req or limit_conn would have refused or delayed, were it not for a dry run.";
+    RequestsDenied, Counter, "requests_denied", "requests", "Requests refused by allow and deny.";
+    RequestsOverActive, Counter, "requests_over_active", "requests", "Requests refused because max_active_requests were being worked on.";
+    ConnectionsLimited, Counter, "connections_limited", "connections", "Client connections closed by limit_accept before a byte was read.";
     LogLinesWritten, Counter, "log_lines_written", "lines", "Access log lines written.";
     LogLinesDropped, Counter, "log_lines_dropped", "lines", "Log lines lost because their file could not take them.";
     LoopTurns, Counter, "loop_turns", "turns", "Turns of the event loop.";

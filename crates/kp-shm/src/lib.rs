@@ -7,23 +7,30 @@
 
 mod checks;
 mod counters;
+mod keyed;
 mod lease;
 mod names;
 mod peers;
+mod places;
+mod rates;
 mod repair;
 mod scoreboard;
 mod sessions;
 mod tickets;
+mod zones;
 
 pub use checks::{CheckChange, CheckRow, CheckState, Checks, Thresholds};
 pub use counters::{Block, Counter, Counters, Kind};
 pub use lease::{Claimant, Lease};
 pub use names::{NameAddress, NameRow, Names};
 pub use peers::{Health, Key, PeerRow, Peers};
+pub use places::{Journal, Place, PlaceZone, Taken};
+pub use rates::{EXCESS_MAX, Exceeded, Hashed, RateZone};
 pub use repair::Repair;
 pub use scoreboard::{Process, Row, Scoreboard, State};
 pub use sessions::Sessions;
 pub use tickets::{TicketKey, TicketKeys, TicketReader, TicketRing};
+pub use zones::{ZoneKind, ZonePlan, Zones};
 
 use kp_sys::region::Region;
 use std::io;
@@ -34,17 +41,25 @@ use std::sync::atomic::AtomicU64;
 struct Sizes {
     processes: usize,
     peers: usize,
+    /// Words for zones, all together.
+    zones: usize,
+    /// Lines of a process's journal of places.
+    lines: usize,
 }
 
 /// Old generations are not bounded in number (a tunnel can outlive a hundred reloads), so rows are plentiful.
 const LARGE: Sizes = Sizes {
     processes: 4096,
     peers: 1 << 16,
+    zones: 1 << 27,
+    lines: 1 << 16,
 };
 /// Where the system refuses to promise two gigabytes of address space (strict overcommit).
 const SMALL: Sizes = Sizes {
     processes: 256,
     peers: 1 << 13,
+    zones: 1 << 21,
+    lines: 1 << 12,
 };
 
 /// All shared tables; a handle that is copied freely.
@@ -56,6 +71,8 @@ pub struct Shm {
     checks: Checks,
     names: Names,
     sessions: Sessions,
+    zones: Zones,
+    journals: places::Journals,
 }
 
 impl Shm {
@@ -81,6 +98,12 @@ impl Shm {
                 cells(Peers::row_cells(sizes.peers))?,
                 cells(sizes.processes * sizes.peers)?,
             ),
+            zones: Zones::new(
+                scoreboard,
+                cells(Zones::directory_cells())?,
+                cells(sizes.zones)?,
+            )?,
+            journals: places::Journals::new(cells(sizes.processes * sizes.lines)?, sizes.lines),
             // Nobody holds a share of a check, so there is no table of shares.
             checks: Checks::new(Peers::new(
                 sizes.peers,
@@ -123,10 +146,21 @@ impl Shm {
         self.names
     }
 
+    /// What is counted by key.
+    pub fn zones(&self) -> Zones {
+        self.zones
+    }
+
+    /// What the process that owns `row` writes its places down in; ask once. `None` for one without a row.
+    pub fn journal(&self, row: Row) -> Option<std::rc::Rc<Journal>> {
+        Journal::new(&self.journals, row)
+    }
+
     /// Takes back what a dead process held and frees its row. Only the master calls this, once per death, after the
     /// process was waited for.
     pub fn reap(&self, row: Row) {
         self.peers.reap(row);
+        self.journals.reap(&self.zones, row);
         self.checks.reap(row);
         self.names.reap(row);
         self.counters.reap(row);

@@ -83,11 +83,11 @@ impl Key {
         (self.low() ^ self.high().rotate_left(32)) | 1
     }
 
-    fn low(self) -> u64 {
+    pub(crate) fn low(self) -> u64 {
         self.0 as u64
     }
 
-    fn high(self) -> u64 {
+    pub(crate) fn high(self) -> u64 {
         (self.0 >> 64) as u64
     }
 

@@ -5,6 +5,7 @@
 //! difference is believed only if the master saw exactly the same one in many sweeps in a row.
 
 use crate::Shm;
+use crate::places::Journals;
 use std::collections::HashMap;
 
 /// Sweeps that must agree. At one sweep a second a living process would have to be caught between the same two stores
@@ -15,6 +16,8 @@ const AGREEMENTS: u32 = 10;
 #[derive(Debug, Default)]
 pub struct Repair {
     suspects: HashMap<usize, (i64, u32)>,
+    /// The same for the words of [`crate::PlaceZone`].
+    places: HashMap<usize, (i64, u32)>,
 }
 
 impl Repair {
@@ -41,12 +44,31 @@ impl Repair {
                 corrected += 1;
             }
         }
+        corrected + self.sweep_places(shm, processes)
+    }
+
+    fn sweep_places(&mut self, shm: &Shm, processes: usize) -> usize {
+        let mut corrected = 0;
+        let mut still = HashMap::new();
+        for (index, difference) in shm.journals.differences(&shm.zones(), processes) {
+            let times = match self.places.get(&index) {
+                Some((before, times)) if *before == difference => times + 1,
+                _ => 1,
+            };
+            if times >= AGREEMENTS {
+                Journals::correct(&shm.zones(), index, difference);
+                corrected += 1;
+            } else {
+                still.insert(index, (difference, times));
+            }
+        }
+        self.places = still;
         corrected
     }
 
     /// Whether a difference is under suspicion, so that further sweeps are worth their while.
     pub fn is_suspicious(&self) -> bool {
-        !self.suspects.is_empty()
+        !self.suspects.is_empty() || !self.places.is_empty()
     }
 }
 

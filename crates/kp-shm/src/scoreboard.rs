@@ -25,6 +25,11 @@ impl Row {
     /// The row of a process that found no room: it counts for itself and is seen by nobody.
     pub const PRIVATE: Self = Self(u32::MAX);
 
+    /// The row of a table index.
+    pub(crate) fn at(index: usize) -> Self {
+        Self(u32::try_from(index).unwrap_or(u32::MAX))
+    }
+
     /// The table index; out of range for [`Row::PRIVATE`].
     pub fn index(self) -> usize {
         self.0 as usize

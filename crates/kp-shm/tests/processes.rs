@@ -1,11 +1,14 @@
 //! Real processes on one set of tables, some of them killed in the middle of whatever they do.
 //!
-//! Checked: `max_conns` holds at every moment, no count is lost, what the dead held is given back, and the round that
+//! Checked: `max_conns` and a limit of places hold at every moment, a rate lets through what it allows and no more, no count is lost, what the dead held is given back, and the round that
 //! kills have disturbed is fair again.
 
 #![allow(clippy::expect_used)]
 
-use kp_shm::{Counter, Key, PeerRow, Peers, Repair, Row, Shm, State};
+use kp_shm::{
+    Counter, Key, PeerRow, Peers, PlaceZone, RateZone, Repair, Row, Shm, State, Taken, ZoneKind,
+    ZonePlan,
+};
 use kp_sys::clock::monotonic_ms;
 use kp_sys::process::{self, Ending, Fork};
 
@@ -16,6 +19,8 @@ const SIGKILL: i32 = 9;
 
 fn main() {
     let shm = Shm::create().expect("tables");
+    assert!(shm.zones().prepare(&plan(ZoneKind::Places), 1));
+    assert!(shm.zones().prepare(&plan(ZoneKind::Rate), 1));
     let deadline_ms = monotonic_ms() + 60_000;
     let mut workers: Vec<(i32, Row)> = (0..WORKERS).map(|slot| start(&shm, 1, slot)).collect();
     for kill in 0..KILLS {
@@ -59,6 +64,16 @@ fn main() {
         repair.sweep(&shm);
     }
     assert_eq!(limited(shm.peers(), row).in_flight(), 0);
+    let places = places(&shm, row);
+    for key in KEYS {
+        assert_eq!(places.count(places.hash(key)), 0, "a place of a dead one");
+    }
+    // Who was killed between being let through and counting that is missing.
+    let passed = shm.counters().total(Counter::Responses2xx);
+    assert!(
+        (BURST + 1 - KILLS..=BURST + 1).contains(&passed),
+        "{passed} of {BURST}"
+    );
     let peers = round(shm.peers(), row);
     let mut counts = [0u32; 3];
     for _ in 0..300 {
@@ -90,6 +105,8 @@ fn work(shm: &Shm, row: Row, parent: u32) -> i32 {
         round(shm.peers(), row),
         shm.counters().block(row),
     );
+    let (places, rate) = (places(shm, row), rate(shm));
+    let mut turn = row.index();
     // A parent whose assertion failed is gone, and so must its workers be.
     while std::os::unix::process::parent_id() == parent {
         pick(&peers);
@@ -98,6 +115,16 @@ fn work(shm: &Shm, row: Row, parent: u32) -> i32 {
                 return 1;
             }
             peer.release();
+        }
+        turn += 1;
+        let key = places.hash(KEYS[turn % KEYS.len()]);
+        if let Taken::Place(_place) = places.take(key, MAX_CONNS)
+            && places.count(key) > MAX_CONNS
+        {
+            return 1;
+        }
+        if rate.charge(rate.hash(b"all"), 1, BURST * 1000).is_ok() {
+            counters.increment(Counter::Responses2xx);
         }
         counters.increment(Counter::Requests);
         if shm
@@ -109,6 +136,27 @@ fn work(shm: &Shm, row: Row, parent: u32) -> i32 {
         }
     }
     2
+}
+
+/// Few buckets, so that keys meet.
+const KEYS: [&[u8]; 5] = [b"a", b"b", b"c", b"d", b"e"];
+/// Requests that one moment allows.
+const BURST: u64 = 40_000;
+
+fn plan(kind: ZoneKind) -> ZonePlan {
+    ZonePlan {
+        key: Key::of(&[b"zone", &[kind as u8]]),
+        kind,
+        bytes: 64,
+    }
+}
+
+fn places(shm: &Shm, row: Row) -> PlaceZone {
+    PlaceZone::new(&shm.zones(), &plan(ZoneKind::Places), shm.journal(row))
+}
+
+fn rate(shm: &Shm) -> RateZone {
+    RateZone::new(&shm.zones(), &plan(ZoneKind::Rate), 1, BURST * 1000)
 }
 
 fn limited(peers: Peers, row: Row) -> PeerRow {

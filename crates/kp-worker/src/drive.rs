@@ -4,7 +4,7 @@ use crate::active::{Active, RequestStage, ResponseStage};
 use crate::reactor::Worker;
 use crate::token::{Key, Kind};
 use crate::upstream::UpstreamPhase;
-use kp_proxy::{Action, Cause, Failure, Input, Phase, Woken};
+use kp_proxy::{Action, Cause, Failure, Input, Phase, WaitFor, Woken};
 use kp_shm::Counter;
 
 /// Rounds per visit: one busy exchange cannot starve the loop.
@@ -252,7 +252,12 @@ impl Worker {
                     None => self.acquire(active),
                 });
             }
-            Action::Wait { until_ms, .. } => active.deadlines.wait = until_ms,
+            Action::Wait { until_ms, for_ } => {
+                active.deadlines.wait = until_ms;
+                if for_ == WaitFor::Rate {
+                    self.counters.increment(Counter::RequestsDelayed);
+                }
+            }
             Action::SendHead => self.send_head(active),
             Action::AwaitHead => {
                 active.reader.reset();
@@ -312,6 +317,10 @@ impl Worker {
             _ => Counter::Responses5xx,
         };
         self.counters.increment(counter);
+        let machine = &active.exchange.machine;
+        if machine.rate.is_dry_run() || machine.place.is_dry_run() {
+            self.counters.increment(Counter::RequestsLimitedDryRun);
+        }
     }
 
     /// Puts an exchange into the run queue once.

@@ -41,6 +41,7 @@ mod slots;
 mod spill;
 mod spool;
 mod tally;
+mod throttle;
 mod token;
 mod transport;
 mod tunnel;
@@ -102,6 +103,11 @@ pub fn prepare(
 
 /// The longest file of certificates, keys or revocation lists.
 const CERTIFICATE_FILE_MAX: u64 = 64 << 20;
+
+/// The memory that the master must set aside for a configuration's zones before it forks.
+pub fn zone_plans(config: &kp_config::Config) -> Vec<kp_shm::ZonePlan> {
+    kp_proxy::Limits::plans(config)
+}
 
 /// Reads a file of certificates, keys or the like. It never takes long, whatever the file is.
 ///

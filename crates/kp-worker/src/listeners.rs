@@ -5,12 +5,13 @@ use crate::exhaustion;
 use crate::reactor::Worker;
 use crate::token::{Key, Kind};
 use kp_config::Config;
-use kp_config::model::{ListenerId, LocationId, ServerId, VirtualHost};
+use kp_config::model::{AcceptLimit, ListenerId, LocationId, ServerId, VirtualHost};
 use kp_http::HeadLimits;
 use kp_shm::Counter;
 use mio::unix::SourceFd;
 use mio::{Interest, Token};
 use std::io::ErrorKind;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsRawFd, OwnedFd};
 
 /// Connections accepted per turn and listener, so that a flood cannot hold up those that are here (`multi_accept off`).
@@ -71,6 +72,8 @@ pub(crate) struct Front {
     pub(crate) limits: HeadLimits,
     pub(crate) head_timeout_ms: u64,
     pub(crate) handshake_timeout_ms: u64,
+    /// `limit_accept`.
+    pub(crate) accept: Option<AcceptLimit>,
     /// Its level, for what happens before routing.
     pub(crate) root: LocationId,
     /// Its name, for the error log.
@@ -92,6 +95,7 @@ impl Front {
                 ignore_invalid: early.ignore_invalid_headers,
                 accept_bare_lf: early.accept_bare_lf,
             },
+            accept: early.limit_accept,
             head_timeout_ms: early.client_header_timeout.as_millis() as u64,
             handshake_timeout_ms: server
                 .tls
@@ -145,6 +149,41 @@ impl Worker {
             // Connections may have been waiting since before this worker lived.
             listener.ready = true;
         }
+    }
+
+    /// `limit_accept`: whether this address may have another connection now. One that may not is closed before a byte is
+    /// read or written; the kernel has accepted it already, so all that can be saved is what follows. Of IPv6 the network
+    /// counts, since one client has all of its addresses.
+    pub(crate) fn may_connect(&self, listener: u16, remote: Option<SocketAddr>) -> bool {
+        let server = self.listeners[usize::from(listener)].server;
+        let Some(limit) = &self.fronts.of(server).accept else {
+            return true;
+        };
+        let zone = self
+            .limits
+            .as_ref()
+            .and_then(|limits| limits.rate(limit.zone));
+        let (Some(zone), Some(remote)) = (zone, remote) else {
+            return true;
+        };
+        let key = match remote.ip().to_canonical() {
+            IpAddr::V4(address) => zone.hash(&address.octets()),
+            IpAddr::V6(address) => zone.hash(address.octets().get(..8).unwrap_or_default()),
+        };
+        if zone.charge(key, self.clock.mono_ms, limit.burst).is_ok() {
+            return true;
+        }
+        self.counters.increment(Counter::ConnectionsLimited);
+        log::info!(
+            "limiting connections of {} by zone \"{}\" of limit_accept",
+            remote.ip(),
+            self.config
+                .http
+                .rate_zones
+                .get(limit.zone.index())
+                .map_or("", |zone| zone.name.as_str())
+        );
+        false
     }
 
     /// Accepts from every listener that may have connections.

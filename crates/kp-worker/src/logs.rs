@@ -252,6 +252,9 @@ impl Worker {
             let text = kp_proxy::fault_text(&fault, self.config);
             self.log_exchange(active, Level::Error, &text);
         }
+        for (level, text) in std::mem::take(&mut active.exchange.record.notes) {
+            self.log_exchange(active, level, &text);
+        }
         if let Some(failure) = active.exchange.machine.reported.take() {
             if let Some(counter) = crate::tally::counter_of(&failure) {
                 self.counters.increment(counter);

@@ -30,7 +30,7 @@ use kp_config::model::{Location, LocationId};
 use kp_config::template::Template;
 use kp_http::HeadLimits;
 use kp_proxy::context::Context;
-use kp_proxy::{Exchange, Program};
+use kp_proxy::{Exchange, Limits, Program};
 use kp_shm::{Block, Counter};
 use kp_shm::{Row, State};
 use kp_tls::Tls;
@@ -90,6 +90,8 @@ pub(crate) struct Worker {
     pub(crate) tls: &'static Tls,
     /// Certificates that were loaded for connections.
     pub(crate) pairs: Pairs,
+    /// The zones of limits on clients; `None` where there are none.
+    pub(crate) limits: Option<Limits>,
     pub(crate) counters: Block,
     pub(crate) logs: Logs,
     pub(crate) jobs: Jobs,
@@ -161,6 +163,7 @@ impl Worker {
             hasher: RandomState::new(),
             tls,
             pairs: Pairs::default(),
+            limits: has_limits(config).then(|| Limits::new(config, &heritage.shm, heritage.row)),
             counters: heritage.shm.counters().block(heritage.row),
             logs: Logs::new(heritage.log_files),
             jobs: Jobs::new(Arc::new(waker), &config.temp_paths),
@@ -340,6 +343,7 @@ impl Worker {
             config: self.config,
             now: self.clock.now(),
             facts,
+            limits: self.limits.as_ref(),
             pid: self.pid,
             hostname: &self.hostname,
             group: &self.group,
@@ -395,6 +399,9 @@ impl Worker {
 
     /// Takes an accepted connection in.
     pub(crate) fn admit(&mut self, listener: u16, fd: OwnedFd, remote: Option<SocketAddr>) {
+        if !self.may_connect(listener, remote) {
+            return;
+        }
         let mut overload = false;
         if self.connections() >= self.connections_max && !self.make_room() {
             self.counters.increment(Counter::ConnectionsRefused);
@@ -491,6 +498,14 @@ fn response_limits() -> [HeadLimits; 2] {
         ..strict
     };
     [strict, lenient]
+}
+
+/// Whether anything counts clients.
+fn has_limits(config: &Config) -> bool {
+    let http = &config.http;
+    !http.rate_zones.is_empty()
+        || !http.place_zones.is_empty()
+        || http.max_active_requests.is_some()
 }
 
 /// How many workers count connections beside this one.

@@ -85,20 +85,6 @@ fn take_apart(
     Ok(())
 }
 
-/// A rate in bytes per second, with the `k`, `m` and `g` of the configuration; anything else a variable says is no limit.
-fn rate_bytes(text: &[u8]) -> u64 {
-    let (digits, unit) = match text {
-        [digits @ .., b'k' | b'K'] => (digits, 1 << 10),
-        [digits @ .., b'm' | b'M'] => (digits, 1 << 20),
-        [digits @ .., b'g' | b'G'] => (digits, 1 << 30),
-        digits => (digits, 1),
-    };
-    let number = std::str::from_utf8(digits)
-        .ok()
-        .and_then(|digits| digits.parse::<u64>().ok());
-    number.unwrap_or(0).saturating_mul(unit)
-}
-
 /// A response that ended before its body did.
 fn body_broken(cause: Cause) -> Turn {
     Turn::Input(Input::UpstreamFailed(Failure::new(Phase::ReadBody, cause)))
@@ -401,8 +387,11 @@ impl Worker {
         {
             return Turn::Nothing;
         }
-        if self.over_rate(active) {
+        let Some(most) = self.allowance(active) else {
             return Turn::Nothing;
+        };
+        if most != usize::MAX {
+            active.response.read_max = most.min(READ_MAX);
         }
         let Some(upstream) = active.upstream.and_then(|key| self.upstreams.at(key)) else {
             return Turn::Nothing;
@@ -445,32 +434,6 @@ impl Worker {
         };
         self.scratch = scratch;
         turn
-    }
-
-    /// `proxy_limit_rate`: whether the upstream was read as far as its time allows; then a deadline says when to go on.
-    fn over_rate(&mut self, active: &mut Active) -> bool {
-        let Some(template) = &self.location(active.exchange.location).proxy.limit_rate else {
-            return false;
-        };
-        let mut text = Vec::new();
-        self.evaluate(active, template, &mut text);
-        let rate = rate_bytes(&text);
-        let Some(attempt) = active.exchange.attempts.last().filter(|_| rate > 0) else {
-            return false;
-        };
-        let began_ms = attempt.started_ms + u64::from(attempt.header_ms.unwrap_or(0));
-        let elapsed_ms = self.clock.mono_ms.saturating_sub(began_ms);
-        // As nginx: a second's worth is free at the beginning.
-        let allowed = rate.saturating_mul(elapsed_ms / 1000 + 1);
-        active.deadlines.rate = NEVER;
-        if attempt.response_length < allowed {
-            active.response.read_max = usize::try_from(allowed - attempt.response_length)
-                .unwrap_or(READ_MAX)
-                .clamp(1, READ_MAX);
-            return false;
-        }
-        active.deadlines.rate = began_ms + (attempt.response_length / rate) * 1000;
-        true
     }
 
     fn client_writable(&self, active: &Active) -> bool {

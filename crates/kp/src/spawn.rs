@@ -43,6 +43,7 @@ pub(crate) fn worker(
 ) -> io::Result<Worker> {
     let (ours, theirs) = seqpacket_pair()?;
     let generation = crews.get(crew).map_or(0, |crew| crew.number);
+    prepare_zones(house, crews.get(crew), generation);
     let row = house.shm.scoreboard().claim(generation, slot);
     if row == Row::PRIVATE {
         log::warn!("no free row in the shared tables: worker {slot} is not seen in statistics");
@@ -69,6 +70,19 @@ pub(crate) fn worker(
         Err(error) => {
             house.shm.reap(row);
             Err(error)
+        }
+    }
+}
+
+/// Sets aside what the generation counts clients in, which must be there before its processes are forked.
+pub(crate) fn prepare_zones(house: &House, crew: Option<&Crew>, generation: u32) {
+    let Some(crew) = crew else { return };
+    for plan in kp_worker::zone_plans(&crew.prepared.config) {
+        if !house.shm.zones().prepare(&plan, generation) {
+            log::warn!(
+                "no shared memory is left for a zone of {} bytes: its limits hold per worker",
+                plan.bytes
+            );
         }
     }
 }

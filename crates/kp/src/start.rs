@@ -347,6 +347,7 @@ fn alone(
     listeners: &mut Listeners,
     pid_file: PidFile,
 ) -> Result<ExitCode, String> {
+    spawn::prepare_zones(house, Some(&crew), crew.number);
     let row = house.shm.scoreboard().claim(crew.number, 0);
     house
         .shm

@@ -2,13 +2,14 @@
 //! proxy module's.
 
 use super::{
-    AccessLogDraft, ErrorLogTargetDraft, Reader, RedirectDraft, TlsCommands, TlsFileDraft,
+    AccessLogDraft, ErrorLogTargetDraft, PlaceLimitDraft, RateLimitDraft, Reader, RedirectDraft,
+    TlsCommands, TlsFileDraft,
 };
 use crate::diagnostic::Diagnostic;
 use crate::model::{
-    AddHeader, BodyInFile, CertificateCache, CipherSuite, CookieFlags, ErrorPage, ErrorPageStatus,
-    ErrorPageTarget, Forwarding, KeepaliveDisable, Level, LingeringClose, MinRate, Network,
-    NextUpstream, ProxyHttpVersion, RealIpHeader, Replace, RequestBuffering, RetryBackoff,
+    AccessRule, AddHeader, BodyInFile, CertificateCache, CipherSuite, CookieFlags, ErrorPage,
+    ErrorPageStatus, ErrorPageTarget, Forwarding, KeepaliveDisable, Level, LingeringClose, MinRate,
+    Network, NextUpstream, ProxyHttpVersion, RealIpHeader, Replace, RequestBuffering, RetryBackoff,
     ServerTokens, SetHeader, TlsProtocols, TypeMapId,
 };
 use crate::span::Spanned;
@@ -67,6 +68,18 @@ inherited! {
         send_min_rate: Option<MinRate>,
         resolver: crate::model::Resolver,
         resolver_timeout: Duration,
+        response_rate: Template,
+        response_rate_after: Template,
+        rates: Vec<RateLimitDraft>,
+        rates_status: u16,
+        rates_log_level: Level,
+        rates_dry_run: bool,
+        rates_retry_after: bool,
+        places: Vec<PlaceLimitDraft>,
+        places_status: u16,
+        places_log_level: Level,
+        places_dry_run: bool,
+        access: Vec<AccessRule>,
         reset_timedout_connection: bool,
         lingering_close: LingeringClose,
         lingering_time: Duration,

@@ -180,6 +180,12 @@ impl LocationDraft {
             }
             return;
         }
+        if crate::compile::builtin(&text.to_ascii_lowercase()) == Some(Builtin::LimitRate) {
+            if let Some(value) = value {
+                self.push(Rewrite::SetLimitRate { value }, directive);
+            }
+            return;
+        }
         let variable = reader.define(text, name.span);
         if let (Some(variable), Some(value)) = (variable, value) {
             self.push(Rewrite::Set { variable, value }, directive);

@@ -5,7 +5,7 @@ use super::{
 };
 use crate::diagnostic::Diagnostic;
 use crate::model::{
-    CpuAffinity, Level, LocationMatch, LogFormat, Map, ServerName, StopSignal, User,
+    AcceptLimit, CpuAffinity, Level, LocationMatch, LogFormat, Map, ServerName, StopSignal, User,
 };
 use crate::span::{Span, Spanned};
 use crate::syntax::Directive;
@@ -40,6 +40,7 @@ pub(crate) struct HttpDraft {
     pub(crate) level: LevelDraft,
     pub(crate) early: EarlyDraft,
     pub(crate) tls: TlsDraft,
+    pub(crate) max_active_requests: Option<Spanned<u32>>,
     pub(crate) ticket_rotation: Option<Spanned<Duration>>,
     pub(crate) servers: Vec<ServerDraft>,
     pub(crate) upstreams: Vec<UpstreamDraft>,
@@ -70,6 +71,8 @@ pub(crate) struct EarlyDraft {
     pub(crate) ignore_invalid_headers: Option<Spanned<bool>>,
     pub(crate) merge_slashes: Option<Spanned<bool>>,
     pub(crate) accept_bare_lf: Option<Spanned<bool>>,
+    /// `None` inside: `off`.
+    pub(crate) limit_accept: Option<Spanned<Option<AcceptLimit>>>,
 }
 
 impl ServerDraft {

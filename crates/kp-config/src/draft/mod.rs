@@ -5,6 +5,7 @@
 //! `resolve`'s business.
 
 mod level;
+mod limits;
 mod listen;
 mod location;
 mod log;
@@ -21,6 +22,7 @@ mod upstream;
 mod values;
 
 pub(crate) use level::{LevelDraft, RootDraft};
+pub(crate) use limits::{PlaceLimitDraft, RateLimitDraft, ZoneMark};
 pub(crate) use listen::ListenDraft;
 pub(crate) use location::{LocationDraft, ProxyPassDraft, RewriteDraft};
 pub(crate) use log::{AccessLogDraft, AccessLogTargetDraft, ErrorLogTargetDraft};
@@ -79,6 +81,9 @@ macro_rules! setter {
         $crate::draft::Setter::Main(|draft, reader, directive| {
             reader.$kind(directive, &mut draft.$field)
         })
+    };
+    (early with $function:ident) => {
+        $crate::draft::Setter::Early($crate::draft::EarlyDraft::$function)
     };
     (early $kind:ident $field:ident) => {
         $crate::draft::Setter::Early(|draft, reader, directive| {
@@ -479,11 +484,9 @@ const NOT_HERE: &[&str] = &[
     "accept_mutex",
     "accept_mutex_delay",
     "aio",
-    "allow",
     "autoindex",
     "connection_pool_size",
     "debug_connection",
-    "deny",
     "directio",
     "env",
     "etag",
@@ -492,7 +495,6 @@ const NOT_HERE: &[&str] = &[
     "if_modified_since",
     "least_time",
     "limit_except",
-    "limit_rate",
     "load_module",
     "lock_file",
     "mail",

@@ -1,9 +1,11 @@
 //! What reading a configuration collects besides the draft: findings, variables, regular expressions, log files, types.
 
+use super::ZoneMark;
 use crate::compile::{Names, VariableError, builtin, group_names};
 use crate::diagnostic::Diagnostic;
 use crate::model::{
-    Escape, LogFileId, LogFormat, RegexId, RegexSource, TypeMap, TypeMapId, UserVar,
+    Escape, LogFileId, LogFormat, PlaceZone, RateZone, RegexId, RegexSource, TypeMap, TypeMapId,
+    UserVar,
 };
 use crate::resolve::Environment;
 use crate::span::{Span, Spanned};
@@ -30,6 +32,10 @@ pub(crate) struct Reader<'a> {
     pub(crate) log_places: Vec<Option<Span>>,
     /// The configuration's `types`; the first is the built-in one.
     pub(crate) type_maps: Vec<TypeMap>,
+    /// Zones of limits, and where they were defined.
+    pub(crate) rate_zones: Vec<RateZone>,
+    pub(crate) place_zones: Vec<PlaceZone>,
+    pub(crate) zone_marks: Vec<ZoneMark>,
     found: HashMap<(String, u16), Vec<SocketAddr>>,
     /// Messages that are said once however often there is reason to.
     said: HashSet<String>,
@@ -55,6 +61,9 @@ impl<'a> Reader<'a> {
             type_maps: vec![TypeMap {
                 types: types.to_vec(),
             }],
+            rate_zones: Vec::new(),
+            place_zones: Vec::new(),
+            zone_marks: Vec::new(),
             found: HashMap::new(),
             said: HashSet::new(),
         }

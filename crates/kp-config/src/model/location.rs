@@ -94,6 +94,12 @@ pub struct Location {
     pub resolver: Option<Resolver>,
     /// `resolver_timeout`, default 30 s.
     pub resolver_timeout: Duration,
+    /// `limit_rate`, bytes per second of a response; evaluates to 0: no limit.
+    pub limit_rate: Option<Template>,
+    /// `limit_rate_after`: bytes that are sent before that.
+    pub limit_rate_after: Option<Template>,
+    /// `limit_req`, `limit_conn`, `allow`, `deny`; `None` where there is none of them.
+    pub admission: Option<Box<Admission>>,
     /// `reset_timedout_connection`, default off.
     pub reset_timedout_connection: bool,
     /// `lingering_close` and its companions.
@@ -176,9 +182,14 @@ pub enum Rewrite {
         /// Its new value.
         value: Template,
     },
-    /// `set $args value`: the one built-in variable that can be set.
+    /// `set $args value`: a built-in variable that can be set.
     SetArgs {
         /// The new arguments.
+        value: Template,
+    },
+    /// `set $limit_rate value`: the other one.
+    SetLimitRate {
+        /// Bytes per second.
         value: Template,
     },
     /// `if (condition) { … }`: the location holds its instructions and the settings in force when it matches.

@@ -4,6 +4,7 @@
 //! inherited (http → server → location) is already merged into each [`Location`].
 
 mod health;
+mod limits;
 mod location;
 mod network;
 mod proxy;
@@ -12,6 +13,7 @@ mod tls;
 mod upstream;
 
 pub use health::*;
+pub use limits::*;
 pub use location::*;
 pub use network::*;
 pub use proxy::*;
@@ -59,6 +61,10 @@ ids! {
     LogFileId,
     /// Indexes [`Http::type_maps`].
     TypeMapId,
+    /// Indexes [`Http::rate_zones`].
+    RateZoneId,
+    /// Indexes [`Http::place_zones`].
+    PlaceZoneId,
     /// Indexes [`Http::tls_identities`].
     TlsIdentityId,
     /// Indexes [`Http::matches`].
@@ -205,6 +211,12 @@ pub struct Http {
     pub type_maps: Vec<TypeMap>,
     /// `ssl_session_ticket_rotation` (kp), default 12 h: how long a key of the master encrypts session tickets.
     pub ticket_rotation: Duration,
+    /// `limit_req_zone`s and the zones of `limit_accept`.
+    pub rate_zones: Vec<RateZone>,
+    /// `limit_conn_zone`s.
+    pub place_zones: Vec<PlaceZone>,
+    /// `max_active_requests` (kp): requests being worked on by all processes; `None`: no limit.
+    pub max_active_requests: Option<u32>,
     /// Distinct ways to speak TLS with upstreams.
     pub tls_identities: Vec<TlsIdentity>,
     /// `match` blocks in file order.
@@ -390,6 +402,8 @@ pub struct Early {
     pub merge_slashes: bool,
     /// `accept_bare_lf` (kp), default off.
     pub accept_bare_lf: bool,
+    /// `limit_accept` (kp): connections per client address.
+    pub limit_accept: Option<AcceptLimit>,
 }
 
 /// One `map`-like pair of pattern and replacement (`proxy_redirect`, `proxy_cookie_domain|path`).

@@ -45,6 +45,10 @@ pub(super) fn resolve(
         listeners,
         servers,
         maps: draft.maps,
+        max_active_requests: draft
+            .max_active_requests
+            .map(|value| value.value)
+            .filter(|max| *max > 0),
         ticket_rotation: or(draft.ticket_rotation, Duration::from_secs(12 * 3600)),
         ..built
     };
@@ -122,5 +126,6 @@ fn early_settings(own: &EarlyDraft, above: &EarlyDraft) -> Early {
         ignore_invalid_headers: pick!(ignore_invalid_headers, true),
         merge_slashes: pick!(merge_slashes, true),
         accept_bare_lf: pick!(accept_bare_lf, false),
+        limit_accept: pick!(limit_accept, None),
     }
 }

@@ -194,6 +194,7 @@ impl<'a, 'e> Builder<'a, 'e> {
         server: ServerId,
     ) -> Location {
         let seconds = Duration::from_secs;
+        let admission = self.admission(&level);
         let access_logs = self.access_logs(level.access_logs.take());
         let error_log = self.error_log(level.error_log.as_ref());
         let (lingering, redirects) = (lingering(&mut level), redirects(&mut level));
@@ -237,6 +238,9 @@ impl<'a, 'e> Builder<'a, 'e> {
             send_min_rate: or(level.send_min_rate, None),
             resolver: level.resolver.map(|value| value.value),
             resolver_timeout: or(level.resolver_timeout, seconds(30)),
+            limit_rate: level.response_rate.map(|rate| rate.value),
+            limit_rate_after: level.response_rate_after.map(|bytes| bytes.value),
+            admission,
             reset_timedout_connection: or(level.reset_timedout_connection, false),
             lingering,
             tcp_nodelay: or(level.tcp_nodelay, true),

@@ -4,6 +4,7 @@
 //! not compile regular expressions; it looks names up when the environment says so.
 
 mod http;
+mod limits;
 mod lint;
 mod listen;
 mod location;
@@ -101,6 +102,8 @@ fn config(mut draft: MainDraft, reader: &mut Reader<'_>) -> Config {
         user_variables: std::mem::take(&mut reader.names).into_names(),
         regexes: std::mem::take(&mut reader.regexes),
         type_maps: std::mem::take(&mut reader.type_maps),
+        rate_zones: std::mem::take(&mut reader.rate_zones),
+        place_zones: std::mem::take(&mut reader.place_zones),
         ..http
     };
     Config {

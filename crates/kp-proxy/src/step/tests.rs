@@ -109,6 +109,7 @@ impl Bed {
                 dates: &self.dates,
             },
             facts: &NoFacts,
+            limits: None,
             pid: 1,
             hostname: "host",
             group: "0",

@@ -24,7 +24,7 @@ impl Exchange {
         context: &Context<'_>,
     ) -> Action {
         let cause = match (for_, woken) {
-            (WaitFor::Rate, _) => return self.dispatch(program, context),
+            (WaitFor::Rate, _) => return self.admit(program, context),
             (WaitFor::Backoff, _) | (WaitFor::Queue | WaitFor::Name, Woken::Early) => {
                 return self.acquire();
             }

@@ -66,7 +66,12 @@ impl Evaluation<'_> {
                 Some(local) => decimal(local.port(), out),
                 None => true,
             },
-            Builtin::LimitRate => bytes(b"0", out),
+            Builtin::LimitRate => {
+                let rate = crate::rate::limit_rate(exchange, self.program, self.context);
+                decimal(rate, out)
+            }
+            Builtin::LimitReqStatus => word(exchange.machine.rate.word(), out),
+            Builtin::LimitConnStatus => word(exchange.machine.place.word(), out),
             Builtin::DocumentRoot => self.document_root(exchange, out),
             Builtin::RealpathRoot => self.realpath_root(exchange, out),
             Builtin::RequestFilename => self.request_filename(exchange, out),
@@ -223,6 +228,11 @@ fn of_head(builtin: Builtin, head: &RequestHead, out: &mut Vec<u8>) -> Option<bo
     })
 }
 
+/// A word, or no value.
+fn word(word: Option<&str>, out: &mut Vec<u8>) -> bool {
+    word.is_some_and(|word| bytes(word.as_bytes(), out))
+}
+
 /// Who asked.
 fn of_client(builtin: Builtin, exchange: &Exchange, out: &mut Vec<u8>) -> Option<bool> {
     let remote = exchange.connection.remote;
@@ -234,6 +244,11 @@ fn of_client(builtin: Builtin, exchange: &Exchange, out: &mut Vec<u8>) -> Option
         Builtin::BinaryRemoteAddr => match remote.map(|remote| remote.ip()) {
             Some(IpAddr::V4(ip)) => bytes(&ip.octets(), out),
             Some(IpAddr::V6(ip)) => bytes(&ip.octets(), out),
+            None => bytes(b"unix:", out),
+        },
+        Builtin::BinaryRemoteAddr64 => match remote.map(|remote| remote.ip()) {
+            Some(IpAddr::V4(ip)) => bytes(&ip.octets(), out),
+            Some(IpAddr::V6(ip)) => bytes(ip.octets().get(..8).unwrap_or_default(), out),
             None => bytes(b"unix:", out),
         },
         Builtin::ProxyAddXForwardedFor => {

@@ -103,6 +103,7 @@ impl World {
                 dates: &self.dates,
             },
             facts: &Fixed,
+            limits: None,
             pid: 1,
             hostname: "host",
             group: "0123456789abcdef",

@@ -81,6 +81,7 @@ impl Bed {
             },
             facts: &World,
             group: "g",
+            limits: None,
             pid: 1,
             hostname: "box",
         }

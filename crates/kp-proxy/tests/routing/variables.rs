@@ -44,6 +44,7 @@ fn builtin(bed: &Bed, exchange: &mut Exchange, name: &str) -> Option<String> {
 const FIXED: &[(&str, Option<&str>)] = &[
     ("args", Some("a=1")),
     ("binary_remote_addr", Some("\x7f\0\0\x01")),
+    ("binary_remote_addr_64", Some("\x7f\0\0\x01")),
     ("body_bytes_sent", Some("50")),
     ("bytes_sent", Some("150")),
     ("connection", Some("42")),
@@ -59,7 +60,9 @@ const FIXED: &[(&str, Option<&str>)] = &[
     ("is_args", Some("?")),
     ("is_request_port", Some("")),
     ("kp_version", Some(env!("CARGO_PKG_VERSION"))),
+    ("limit_conn_status", None),
     ("limit_rate", Some("0")),
+    ("limit_req_status", None),
     ("msec", Some("1700000000.000")),
     ("nginx_version", Some("1.31.5")),
     ("pid", Some("1")),
@@ -223,6 +226,9 @@ fn ip_version_6() {
         &mut out
     ));
     assert_eq!(out.len(), 16);
+    exchange.connection.remote = Some("[4142:4344:4546:4748::1]:7".parse().unwrap());
+    let network = builtin(&bed, &mut exchange, "binary_remote_addr_64");
+    assert_eq!(network.as_deref(), Some("ABCDEFGH"));
 }
 
 #[test]
