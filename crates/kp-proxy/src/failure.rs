@@ -147,8 +147,8 @@ pub enum Cause {
     TunnelTimeout,
     /// `proxy_pass` evaluated to something that is no usable address.
     BadTarget,
-    /// `proxy_pass` evaluated to a name that is no group, and kp does not resolve names while it runs.
-    UnknownHost,
+    /// The name that `proxy_pass` evaluated to was not found: the code of the answer, or `ETIMEDOUT`.
+    NameNotResolved(u16),
     /// More than ten internal redirects.
     RedirectCycle,
     /// Over the rate of a `limit_req`; its status and how loud it is.
@@ -255,7 +255,7 @@ impl Failure {
             Cause::Loop
             | Cause::OwnCertificate
             | Cause::BadTarget
-            | Cause::UnknownHost
+            | Cause::NameNotResolved(_)
             | Cause::RedirectCycle
             | Cause::TooManyActive
             | Cause::Overload
@@ -296,7 +296,7 @@ impl Failure {
             | Cause::UpstreamReset(_)
             | Cause::UpstreamInvalidHead
             | Cause::UpstreamHeadTooLarge
-            | Cause::UnknownHost => 502,
+            | Cause::NameNotResolved(_) => 502,
             Cause::QueueFull
             | Cause::QueueTimeout
             | Cause::TooManyActive
@@ -368,7 +368,7 @@ impl Failure {
             | Cause::TunnelTimeout
             | Cause::OwnCertificate
             | Cause::BadTarget
-            | Cause::UnknownHost
+            | Cause::NameNotResolved(_)
             | Cause::RedirectCycle
             | Cause::RateLimited { .. }
             | Cause::PlacesTaken { .. }
@@ -450,7 +450,7 @@ impl Failure {
             | Cause::UpstreamInvalidHead
             | Cause::UpstreamHeadTooLarge
             | Cause::UpstreamStatus(_)
-            | Cause::UnknownHost => After::Keep,
+            | Cause::NameNotResolved(_) => After::Keep,
             Cause::ClientSendTimeout
             | Cause::ClientReadsTooSlow
             | Cause::BodyTruncated
@@ -510,7 +510,7 @@ impl Failure {
             Cause::BodyInvalid => "body_invalid",
             Cause::TunnelTimeout => "tunnel_timeout",
             Cause::BadTarget => "bad_target",
-            Cause::UnknownHost => "unknown_host",
+            Cause::NameNotResolved(_) => "name_not_resolved",
             Cause::RedirectCycle => "redirect_cycle",
             Cause::RateLimited { .. } => "rate_limited",
             Cause::PlacesTaken { .. } => "connections_limited",
@@ -573,7 +573,7 @@ impl Failure {
             | Cause::BodyTimeout
             | Cause::BodyInvalid
             | Cause::BadTarget
-            | Cause::UnknownHost
+            | Cause::NameNotResolved(_)
             | Cause::RedirectCycle
             | Cause::AccessDenied
             | Cause::TooManyActive
@@ -650,6 +650,16 @@ impl Failure {
     }
 
     fn write_sentence(&self, detail: &str, out: &mut String) {
+        if let Cause::NameNotResolved(code) = self.cause {
+            out.push_str(if detail.is_empty() { "a name" } else { detail });
+            out.push(' ');
+            out.push_str(self.sentence());
+            out.push_str(" (");
+            out.push_str(itoa::Buffer::new().format(code));
+            out.push_str(resolver_words(code));
+            out.push(')');
+            return;
+        }
         out.push_str(self.sentence());
         match self.cause {
             Cause::BodyTooLarge(Some(bytes)) => {
@@ -665,7 +675,6 @@ impl Failure {
         }
         if !detail.is_empty() {
             out.push_str(match self.cause {
-                Cause::UnknownHost => " ",
                 // The detail is the rest of the sentence.
                 Cause::RateLimited { .. } | Cause::PlacesTaken { .. } => "",
                 _ => ": ",
@@ -733,7 +742,7 @@ impl Failure {
             Cause::UpstreamStatus(_) => "upstream answered with status",
             Cause::BodyInvalid => "upstream sent invalid chunked response",
             Cause::BadTarget => "invalid URL",
-            Cause::UnknownHost => "no resolver defined to resolve",
+            Cause::NameNotResolved(_) => "could not be resolved",
             Cause::RedirectCycle => "rewrite or internal redirection cycle",
             Cause::OutOfMemory => "worker_memory is not enough",
             Cause::RateLimited { .. } => "limiting requests",
@@ -781,6 +790,19 @@ impl Phase {
             Self::SendResponse => "sending to client",
             Self::Tunnel => "proxying upgraded connection",
         }
+    }
+}
+
+/// nginx's words for a name server's code.
+fn resolver_words(code: u16) -> &'static str {
+    match code {
+        1 => ": Format error",
+        2 => ": Server failure",
+        3 => ": Host not found",
+        4 => ": Unimplemented",
+        5 => ": Operation refused",
+        110 => ": Operation timed out",
+        _ => ": Unknown error",
     }
 }
 
@@ -848,7 +870,7 @@ mod tests {
         (Phase::ReadBody, Cause::BodyInvalid),
         (Phase::Tunnel, Cause::TunnelTimeout),
         (Phase::Connect, Cause::BadTarget),
-        (Phase::Connect, Cause::UnknownHost),
+        (Phase::Route, Cause::NameNotResolved(3)),
         (Phase::Route, Cause::RedirectCycle),
         (
             Phase::Route,
@@ -1078,7 +1100,13 @@ mod tests {
             (BodyInvalid, 0, None, Outcome::Ok, After::Abort),
             (TunnelTimeout, 0, None, Outcome::Ok, After::Abort),
             (BadTarget, 500, None, Outcome::NotCounted, After::Close),
-            (UnknownHost, 502, None, Outcome::NotCounted, After::Keep),
+            (
+                NameNotResolved(3),
+                502,
+                None,
+                Outcome::NotCounted,
+                After::Keep,
+            ),
             (RedirectCycle, 500, None, Outcome::NotCounted, After::Close),
             (
                 RateLimited {
@@ -1215,8 +1243,8 @@ mod tests {
                 "client sent plain HTTP request to HTTPS port while reading client request headers",
             ),
             (
-                text(Phase::Connect, Cause::UnknownHost, "other.test"),
-                "no resolver defined to resolve other.test while connecting to upstream",
+                text(Phase::Route, Cause::NameNotResolved(3), "other.test"),
+                "other.test could not be resolved (3: Host not found)",
             ),
             (
                 text(Phase::Connect, Cause::NoLivePeer, ""),

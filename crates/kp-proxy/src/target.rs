@@ -18,6 +18,13 @@ pub enum Target {
     Group(UpstreamId),
     /// An address that a `proxy_pass` with variables evaluated to.
     Address(PeerAddress),
+    /// A name that it evaluated to, to be looked up.
+    Name {
+        /// The name, in lower case.
+        host: String,
+        /// The port of its addresses.
+        port: u16,
+    },
 }
 
 /// Evaluates the location's `proxy_pass` and notes `$proxy_host`, `$proxy_port` and the URI part in the exchange. On
@@ -64,11 +71,7 @@ pub fn resolve_target(
                     Ok(target)
                 }
                 Err(cause) => {
-                    let host = match (cause, split(&text)) {
-                        (Cause::UnknownHost, Ok(parts)) => parts.host.to_vec(),
-                        _ => text,
-                    };
-                    exchange.request.proxy_host = host;
+                    exchange.request.proxy_host = text;
                     Err(Failure::new(Phase::Connect, cause))
                 }
             }
@@ -262,7 +265,7 @@ fn port_number(digits: &[u8]) -> Option<u16> {
         .filter(|&port| port != 0)
 }
 
-/// Groups come before addresses, as in nginx; names that are neither are not resolved while kp runs.
+/// Groups come before addresses, as in nginx; what is neither is a name to look up.
 fn locate(parts: &Parts<'_>, program: &Program) -> Result<Target, Cause> {
     if parts.unix {
         use std::os::unix::ffi::OsStrExt;
@@ -275,13 +278,14 @@ fn locate(parts: &Parts<'_>, program: &Program) -> Result<Target, Cause> {
     {
         return Ok(Target::Group(group));
     }
-    match address(parts.host) {
-        Some(ip) => {
-            let address = SocketAddr::new(ip, parts.port.unwrap_or(parts.default_port()));
-            Ok(Target::Address(PeerAddress::Inet(address)))
-        }
-        None => Err(Cause::UnknownHost),
-    }
+    let port = parts.port.unwrap_or(parts.default_port());
+    Ok(match address(parts.host) {
+        Some(ip) => Target::Address(PeerAddress::Inet(SocketAddr::new(ip, port))),
+        None => Target::Name {
+            host: String::from_utf8_lossy(parts.host).to_ascii_lowercase(),
+            port,
+        },
+    })
 }
 
 fn address(host: &[u8]) -> Option<IpAddr> {

@@ -670,7 +670,7 @@ impl<'a> Life<'a> {
             };
         }
         let (upstream, peer) = match self.exchange.machine.target.clone().expect("a target") {
-            Target::Address(_) => {
+            Target::Address(_) | Target::Name { .. } => {
                 self.exchange.machine.peers = 1;
                 (UpstreamId(u32::MAX), None)
             }

@@ -7,6 +7,10 @@ use crate::failure::{self, Cause};
 use crate::io::{Action, WaitFor, Woken};
 use crate::machine::Phase;
 use crate::{Context, Exchange, Failure, Program, Target};
+use kp_config::model::UpstreamId;
+
+/// `ETIMEDOUT`, as nginx's resolver says it.
+const TIMED_OUT: u16 = 110;
 
 impl Exchange {
     /// Begins to wait. No peer is held meanwhile.
@@ -29,7 +33,18 @@ impl Exchange {
                 return self.acquire();
             }
             (WaitFor::Queue, Woken::Due) => Cause::QueueTimeout,
-            (WaitFor::Name, Woken::Due) => Cause::UnknownHost,
+            // A group whose name has no addresses yet is as one without live peers.
+            (WaitFor::Name, Woken::Due) => match &self.machine.target {
+                Some(Target::Name { host, .. }) => {
+                    let host = host.clone();
+                    let none = UpstreamId(u32::MAX);
+                    self.begin_attempt(none, &host, context.now.mono_ms);
+                    self.end_attempt(context);
+                    self.record.detail = Some(host);
+                    Cause::NameNotResolved(TIMED_OUT)
+                }
+                _ => Cause::NoLivePeer,
+            },
         };
         // `$upstream_addr` names the group, as where no peer is live.
         if let Some(Target::Group(group)) = self.machine.target
@@ -38,10 +53,10 @@ impl Exchange {
             self.begin_attempt(group, &upstream.name, context.now.mono_ms);
             self.end_attempt(context);
         }
-        self.fail(
-            Failure::new(failure::Phase::Connect, cause),
-            program,
-            context,
-        )
+        let phase = match cause {
+            Cause::NameNotResolved(_) => failure::Phase::Route,
+            _ => failure::Phase::Connect,
+        };
+        self.fail(Failure::new(phase, cause), program, context)
     }
 }

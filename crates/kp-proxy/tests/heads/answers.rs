@@ -303,7 +303,7 @@ fn failures() {
         (UpstreamReset(104), "502 Bad Gateway", "", true),
         (UpstreamInvalidHead, "502 Bad Gateway", "", true),
         (UpstreamHeadTooLarge, "502 Bad Gateway", "", true),
-        (UnknownHost, "502 Bad Gateway", "", true),
+        (NameNotResolved(3), "502 Bad Gateway", "", true),
         (
             Overload,
             "503 Service Temporarily Unavailable",
