@@ -106,6 +106,9 @@ counters! {
     BadRequestFraming, Counter, "bad_request_framing", "requests", "Requests rejected for ambiguous or malformed body framing.";
     RequestsTooLarge, Counter, "requests_too_large", "requests", "Requests rejected because target, head or body was over its limit.";
     BadResponseHeads, Counter, "bad_response_heads", "responses", "Upstream responses rejected for a malformed, ambiguous or oversized head.";
+    DnsQueries, Counter, "dns_queries", "queries", "Queries sent to name servers, repeated ones included.";
+    DnsAnswers, Counter, "dns_answers", "lookups", "Lookups of names that found addresses.";
+    DnsFailures, Counter, "dns_failures", "lookups", "Lookups of names that found none: no such name, no answer, no server that could.";
     TunnelsOpened, Counter, "tunnels_opened", "tunnels", "Connections switched to another protocol.";
     TunnelsActive, Gauge, "tunnels_active", "tunnels", "Tunnels open now.";
     TlsHandshakes, Counter, "tls_handshakes", "handshakes", "TLS handshakes with clients that were completed.";

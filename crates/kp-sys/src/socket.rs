@@ -324,6 +324,13 @@ pub fn connect(target: Target<'_>, from: Option<SocketAddr>) -> io::Result<Owned
     }
 }
 
+/// A socket for datagrams to and from one address only, from a port that the kernel draws at random. Never blocks.
+pub fn connect_datagram(to: SocketAddr) -> io::Result<OwnedFd> {
+    let socket = Socket::new(Domain::for_address(to), Type::DGRAM.nonblocking(), None)?;
+    socket.connect(&to.into())?;
+    Ok(socket.into())
+}
+
 fn set_bind_address_no_port(socket: &Socket) -> io::Result<()> {
     nix::sys::socket::setsockopt(
         socket,

@@ -3,7 +3,7 @@
 use crate::support::{World, get};
 use kp_http::Method;
 use kp_proxy::target::{Target, resolve_target};
-use kp_proxy::{BodyPlan, Cause, Outgoing, Phase, is_loop};
+use kp_proxy::{BodyPlan, Cause, Outgoing, is_loop};
 
 const PLAIN: Outgoing = Outgoing {
     method: Method::Get,
