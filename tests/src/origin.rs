@@ -25,6 +25,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub struct Origin {
     port: Port,
+    address: String,
     shared: Arc<Shared>,
     accepting: Option<JoinHandle<()>>,
 }
@@ -43,7 +44,8 @@ impl Origin {
         port: Port,
         script: impl Fn(&mut Conversation) -> io::Result<()> + Send + Sync + 'static,
     ) -> Self {
-        Self::listen(port, None, Arc::new(script))
+        let address = port.address();
+        Self::listen(port, address, None, Arc::new(script))
     }
 
     /// The same with TLS: the script begins when the handshake is done, and does not run when that fails.
@@ -51,7 +53,7 @@ impl Origin {
         acceptor: &Acceptor,
         script: impl Fn(&mut Conversation) -> io::Result<()> + Send + Sync + 'static,
     ) -> Self {
-        Self::listen(Port::take(), Some(acceptor.clone()), Arc::new(script))
+        Self::secure_on(Port::take(), acceptor, script)
     }
 
     /// The same on a port that the test already holds.
@@ -60,7 +62,8 @@ impl Origin {
         acceptor: &Acceptor,
         script: impl Fn(&mut Conversation) -> io::Result<()> + Send + Sync + 'static,
     ) -> Self {
-        Self::listen(port, Some(acceptor.clone()), Arc::new(script))
+        let address = port.address();
+        Self::listen(port, address, Some(acceptor.clone()), Arc::new(script))
     }
 
     /// With TLS, 200 with the body `ok` to every request, connection kept.
@@ -70,8 +73,23 @@ impl Origin {
         })
     }
 
-    fn listen(port: Port, acceptor: Option<Acceptor>, script: Arc<Script>) -> Self {
-        let listener = TcpListener::bind(port.address()).expect("listening for an origin");
+    /// The same at another address of this host, on the port of an origin that is there already.
+    pub fn beside(
+        other: &Self,
+        ip: &str,
+        script: impl Fn(&mut Conversation) -> io::Result<()> + Send + Sync + 'static,
+    ) -> Self {
+        let address = format!("{ip}:{}", other.port());
+        Self::listen(Port::take(), address, None, Arc::new(script))
+    }
+
+    fn listen(
+        port: Port,
+        address: String,
+        acceptor: Option<Acceptor>,
+        script: Arc<Script>,
+    ) -> Self {
+        let listener = TcpListener::bind(&address).expect("listening for an origin");
         let shared = Arc::new(Shared::default());
         let accepting = std::thread::spawn({
             let shared = Arc::clone(&shared);
@@ -79,6 +97,7 @@ impl Origin {
         });
         Self {
             port,
+            address,
             shared,
             accepting: Some(accepting),
         }
@@ -134,7 +153,7 @@ impl Origin {
 
     /// `127.0.0.1:PORT`.
     pub fn address(&self) -> String {
-        self.port.address()
+        self.address.clone()
     }
 
     /// Its port.
@@ -237,7 +256,7 @@ impl Origin {
     fn end(&mut self) {
         self.shared.stopping.store(true, Ordering::SeqCst);
         // The accepting thread is woken by a last connection to itself.
-        let _ = TcpStream::connect(self.port.address());
+        let _ = TcpStream::connect(&self.address);
         for stream in self.shared.lock().streams.iter().flatten() {
             let _ = stream.shutdown(Shutdown::Both);
         }

@@ -29,6 +29,10 @@ pub(crate) struct Active {
     pub(crate) charged: Option<UpstreamId>,
     /// What it waits for may be there before its moment comes.
     pub(crate) woken: bool,
+    /// Until when it waits for the first addresses of a group; `NEVER`: it does not.
+    pub(crate) name_until_ms: u64,
+    /// Where it began among the addresses of a name.
+    pub(crate) name_turn: usize,
     /// Finds the end of the request head, then of response heads.
     pub(crate) reader: HeadReader,
     pub(crate) request: RequestFlow,
@@ -222,6 +226,8 @@ impl Active {
             line: None,
             charged: None,
             woken: false,
+            name_until_ms: NEVER,
+            name_turn: 0,
             reader: HeadReader::default(),
             request: RequestFlow {
                 stage: RequestStage::Unread,
@@ -284,6 +290,7 @@ impl Active {
             "a place that is never given back"
         );
         self.woken = false;
+        self.name_until_ms = NEVER;
         self.reader = HeadReader::default();
         self.request.stage = RequestStage::Unread;
         self.request.read_bytes = 0;

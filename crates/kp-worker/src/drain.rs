@@ -85,6 +85,7 @@ impl Worker {
         };
         self.drain = Some(drain);
         self.close_idle_upstreams();
+        self.leave_names();
         for key in self.clients.keys() {
             let Some(client) = self.clients.at(key) else {
                 continue;

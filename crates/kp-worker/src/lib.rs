@@ -25,6 +25,7 @@ mod listeners;
 pub mod log_file;
 mod logs;
 mod memory;
+mod names;
 mod output;
 mod own;
 mod pace;

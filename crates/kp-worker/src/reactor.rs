@@ -15,6 +15,7 @@ use crate::jobs::Jobs;
 use crate::listeners::{Fronts, Listening};
 use crate::logs::Logs;
 use crate::memory::Memory;
+use crate::names::Names;
 use crate::own::Own;
 use crate::pairs::Pairs;
 use crate::response_head::RESPONSE_HEAD_MAX;
@@ -112,7 +113,9 @@ pub(crate) struct Worker {
     prefix: PathBuf,
     group: String,
     pub(crate) shm: kp_shm::Shm,
-    row: Row,
+    pub(crate) row: Row,
+    /// Names that are looked up.
+    pub(crate) names: Names,
     /// Clients by what they wait for and since when.
     pub(crate) client_ages: Ages,
     /// Connections in the pool, likewise.
@@ -182,6 +185,7 @@ impl Worker {
             group: hexadecimal(&heritage.group_token),
             shm: heritage.shm,
             row: heritage.row,
+            names: Names::new(),
             client_ages: Ages::new(),
             pooled_ages: Ages::new(),
             shed_said_ms: 0,
@@ -195,6 +199,7 @@ impl Worker {
             .map(|(id, fd)| Listening::new(config, id, fd))
             .collect();
         worker.own.register(&worker.poll)?;
+        worker.learn_names();
         Ok(worker)
     }
 
@@ -222,6 +227,7 @@ impl Worker {
             for token in due.drain(..) {
                 self.expired(token);
             }
+            self.run_names();
             self.look_at_lines();
             self.run_queue();
             self.run_handshakes();
@@ -250,6 +256,7 @@ impl Worker {
         wait_ms = wait_ms.min(self.memory.due_ms().saturating_sub(now_ms));
         wait_ms = wait_ms.min(self.accept_again_ms().saturating_sub(now_ms));
         wait_ms = wait_ms.min(self.lines.due_ms().saturating_sub(now_ms));
+        wait_ms = wait_ms.min(self.names.due_ms().saturating_sub(now_ms));
         if let Some(drain) = &self.drain {
             let due_ms = drain.due_ms(self.is_listening());
             wait_ms = wait_ms.min(due_ms.saturating_sub(now_ms));
@@ -292,6 +299,7 @@ impl Worker {
                 }
             }
             Kind::Own => self.own_event(key.index),
+            Kind::Name => self.names.note(key),
             Kind::Exchange => {}
         }
     }
@@ -305,7 +313,7 @@ impl Worker {
             match kind {
                 Kind::Client => self.serve_client(key),
                 Kind::Exchange => self.drive(key),
-                Kind::Listener | Kind::Upstream | Kind::Own => {}
+                Kind::Listener | Kind::Upstream | Kind::Own | Kind::Name => {}
             }
         }
     }

@@ -14,6 +14,8 @@ pub(crate) enum Kind {
     Own = 3,
     /// An exchange.
     Exchange = 4,
+    /// A socket of a lookup of a name.
+    Name = 5,
 }
 
 /// A slot of a known kind: index and generation.
@@ -43,6 +45,7 @@ pub(crate) fn parse(token: u64) -> Option<(Kind, Key)> {
         2 => Kind::Upstream,
         3 => Kind::Own,
         4 => Kind::Exchange,
+        5 => Kind::Name,
         _ => return None,
     };
     Some((
@@ -66,6 +69,7 @@ mod tests {
             Kind::Upstream,
             Kind::Own,
             Kind::Exchange,
+            Kind::Name,
         ] {
             for key in [
                 Key {

@@ -4,6 +4,7 @@ use crate::active::{Active, NEVER, RequestStage, ResponseStage};
 use crate::ages::Waits;
 use crate::exhaustion;
 use crate::jobs::errno_text;
+use crate::names::Located;
 use crate::reactor::Worker;
 use crate::secure::{Partner, Secure};
 use crate::token::{Key, Kind};
@@ -62,22 +63,18 @@ impl Worker {
         let now_ms = self.clock.mono_ms;
         let group = match active.exchange.machine.target.clone() {
             Some(Target::Group(group)) => group,
-            Some(Target::Address(address)) => {
-                let partner = self.partner(active, &address);
-                active.exchange.machine.peers = 1;
-                active.exchange.begin_attempt(
-                    UpstreamId(u32::MAX),
-                    &address_text(&address),
-                    now_ms,
-                );
-                self.begin_try(active);
-                active.exchange.response.sticky.clear();
-                return self.connect(active, &address, None, partner);
-            }
+            Some(Target::Address(address)) => return self.acquire_address(active, &address, 1),
+            Some(Target::Name { host, port }) => return self.acquire_name(active, &host, port),
             None => {
                 return not_connected(Cause::BadTarget);
             }
         };
+        if let Some(until_ms) = self.awaits_first_answer(active, group) {
+            return Some(Input::Held {
+                for_: WaitFor::Name,
+                until_ms,
+            });
+        }
         active.exchange.machine.peers = self.groups.tries(group);
         let peer = match self.pick_in_turn(active, group) {
             Picked::Peer(peer) => peer,
@@ -113,6 +110,58 @@ impl Worker {
         };
         let partner = self.partner(active, peer);
         self.connect(active, &address, Some(peer), partner)
+    }
+
+    /// Connects to an address that belongs to no group, one of so many that may be tried.
+    fn acquire_address(
+        &mut self,
+        active: &mut Active,
+        address: &PeerAddress,
+        of: u32,
+    ) -> Option<Input> {
+        let now_ms = self.clock.mono_ms;
+        let partner = self.partner(active, address);
+        active.exchange.machine.peers = of;
+        let text = address_text(address);
+        active
+            .exchange
+            .begin_attempt(UpstreamId(u32::MAX), &text, now_ms);
+        self.begin_try(active);
+        active.exchange.response.sticky.clear();
+        self.connect(active, address, None, partner)
+    }
+
+    /// The same for a name: its addresses are tried in turn.
+    fn acquire_name(&mut self, active: &mut Active, host: &str, port: u16) -> Option<Input> {
+        match self.locate(active, host) {
+            Located::At(ip, of) => {
+                let address = PeerAddress::Inet(SocketAddr::new(ip, port));
+                self.acquire_address(active, &address, of)
+            }
+            Located::Wait(until_ms) => Some(Input::Held {
+                for_: WaitFor::Name,
+                until_ms,
+            }),
+            Located::Failed(reason) => {
+                let none = UpstreamId(u32::MAX);
+                let now_ms = self.clock.mono_ms;
+                active.exchange.begin_attempt(none, host, now_ms);
+                active.exchange.record.detail = Some(host.to_owned());
+                let cause = Cause::NameNotResolved(reason.code());
+                Some(Input::UpstreamFailed(Failure::new(Phase::Route, cause)))
+            }
+        }
+    }
+
+    /// Until when an exchange waits for the first addresses of its group; `None`: it does not. It waits once.
+    fn awaits_first_answer(&mut self, active: &mut Active, group: UpstreamId) -> Option<u64> {
+        let until_ms = self.first_answer(group, active.key);
+        let Some(until_ms) = until_ms else {
+            active.name_until_ms = NEVER;
+            return None;
+        };
+        active.name_until_ms = active.name_until_ms.min(until_ms);
+        (self.clock.mono_ms < active.name_until_ms).then_some(active.name_until_ms)
     }
 
     /// An idle connection to the peer that speaks the same TLS, or none at all.
@@ -529,10 +578,15 @@ impl Worker {
     /// Closes every pooled connection, when draining begins.
     pub(crate) fn close_idle_upstreams(&mut self) {
         for handle in self.pool.drain() {
-            if let Some((_, key)) = crate::token::parse(handle) {
-                self.counters.decrement(Counter::UpstreamConnectionsIdle);
-                self.close_upstream(key);
-            }
+            self.close_pooled(handle);
+        }
+    }
+
+    /// Closes a connection that the pool has just given up.
+    pub(crate) fn close_pooled(&mut self, handle: u64) {
+        if let Some((_, key)) = crate::token::parse(handle) {
+            self.counters.decrement(Counter::UpstreamConnectionsIdle);
+            self.close_upstream(key);
         }
     }
 }

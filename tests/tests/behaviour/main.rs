@@ -30,6 +30,7 @@ mod limits;
 mod logs;
 mod memory;
 mod mishaps;
+mod names;
 mod notify;
 mod parsing;
 mod proxying;

@@ -126,7 +126,9 @@ impl Worker {
                             && let Some(running) = self.names.lookups.at(key)
                         {
                             let names = (&mut self.names.serial, &mut self.names.orders);
-                            running.lookup.failed(attempt, now_ms, names.0, &mut id, names.1);
+                            running
+                                .lookup
+                                .failed(attempt, now_ms, names.0, &mut id, names.1);
                         }
                     }
                 }
@@ -234,9 +236,13 @@ impl Worker {
             let (serial, orders) = (&mut names.serial, &mut names.orders);
             match message {
                 Some(bytes) => {
-                    running.lookup.heard(attempt, bytes, now_ms, serial, &mut id, orders);
+                    running
+                        .lookup
+                        .heard(attempt, bytes, now_ms, serial, &mut id, orders);
                 }
-                None => running.lookup.failed(attempt, now_ms, serial, &mut id, orders),
+                None => running
+                    .lookup
+                    .failed(attempt, now_ms, serial, &mut id, orders),
             }
         }
         self.obey(lookup);

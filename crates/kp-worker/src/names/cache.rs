@@ -75,7 +75,8 @@ impl Cache {
             return true;
         }
         let asking = |entry: &Entry| matches!(entry.state, State::Asking(_));
-        self.entries.retain(|_, entry| asking(entry) || now_ms < entry.until_ms);
+        self.entries
+            .retain(|_, entry| asking(entry) || now_ms < entry.until_ms);
         if self.entries.len() < NAMES_MAX {
             return true;
         }
@@ -147,7 +148,9 @@ impl Worker {
             entry.until_ms = u64::MAX;
             return;
         };
-        let families = asked.resolver.map_or((true, true), |one| (one.ipv4, one.ipv6));
+        let families = asked
+            .resolver
+            .map_or((true, true), |one| (one.ipv4, one.ipv6));
         let usable = |address: &&IpAddr| match address {
             IpAddr::V4(_) => families.0,
             IpAddr::V6(_) => families.1,
@@ -185,7 +188,10 @@ impl Worker {
         match outcome.reason {
             None => {
                 let addresses = outcome.found.iter().map(|found| found.address).collect();
-                entry.found(addresses, now_ms + lifetime_ms(outcome.ttl_s, valid, random()));
+                entry.found(
+                    addresses,
+                    now_ms + lifetime_ms(outcome.ttl_s, valid, random()),
+                );
             }
             // Nobody said that the addresses hold no more.
             Some(reason) if !reason.is_answer() && !entry.addresses.is_empty() => {

@@ -10,9 +10,7 @@ use super::{FIRST_ANSWER_MS, random};
 use crate::reactor::Worker;
 use crate::token::Key;
 use kp_config::Config;
-use kp_config::model::{
-    Balancer, PeerAddress, ResolveName, Resolver, Upstream, UpstreamId,
-};
+use kp_config::model::{Balancer, PeerAddress, ResolveName, Resolver, Upstream, UpstreamId};
 use kp_dns::{Found, HostName, Outcome, Reason, Wanted, lifetime_ms};
 use kp_shm::{Claimant, NameAddress, NameRow};
 use kp_upstream::Member;
@@ -73,7 +71,10 @@ impl Worker {
                 continue;
             };
             let key = key(name, &host, resolver);
-            if let Some(shared) = known.get(&key).and_then(|at| self.names.shared.get_mut(*at)) {
+            if let Some(shared) = known
+                .get(&key)
+                .and_then(|at| self.names.shared.get_mut(*at))
+            {
                 shared.users.push(user);
                 continue;
             }
@@ -138,12 +139,12 @@ impl Worker {
         let upstream = &self.config.http.upstreams[user.upstream.index()];
         let members = members(upstream, user, addresses);
         let now_ms = self.clock.mono_ms;
-        let gone = self.groups.set_members(user.upstream, user.line, &members, now_ms);
+        let gone = self
+            .groups
+            .set_members(user.upstream, user.line, &members, now_ms);
         for peer in gone {
             for handle in self.pool.evict(peer) {
-                if let Some((_, key)) = crate::token::parse(handle) {
-                    self.forget_pooled(key);
-                }
+                self.close_pooled(handle);
             }
         }
     }
@@ -315,7 +316,10 @@ impl Worker {
         if shared.row.replace_state(state) == state {
             return;
         }
-        let known = shared.row.read().map_or(0, |(_, addresses)| addresses.len());
+        let known = shared
+            .row
+            .read()
+            .map_or(0, |(_, addresses)| addresses.len());
         let (groups, name) = (self.groups_of(index), &shared.name);
         let rest = match known {
             0 => "it has no address yet".to_owned(),
@@ -330,7 +334,11 @@ impl Worker {
     }
 
     fn groups_of(&self, index: usize) -> String {
-        let users = self.names.shared.get(index).map(|shared| shared.users.as_slice());
+        let users = self
+            .names
+            .shared
+            .get(index)
+            .map(|shared| shared.users.as_slice());
         let mut names: Vec<String> = users
             .unwrap_or_default()
             .iter()
@@ -405,10 +413,15 @@ fn members(upstream: &Upstream, user: User, addresses: &[NameAddress]) -> Vec<Me
         .and_then(|line| line.resolve.as_ref())
         .is_some_and(|name| name.service.is_some());
     let backup = line.is_some_and(|line| line.backup);
-    let knows_backups = matches!(upstream.balancer, Balancer::RoundRobin | Balancer::LeastConn);
+    let knows_backups = matches!(
+        upstream.balancer,
+        Balancer::RoundRobin | Balancer::LeastConn
+    );
     let first = addresses.iter().map(|address| address.priority).min();
     let behind = |address: &NameAddress| service && Some(address.priority) != first;
-    let used = addresses.iter().filter(|address| knows_backups || !behind(address));
+    let used = addresses
+        .iter()
+        .filter(|address| knows_backups || !behind(address));
     used.map(|address| {
         let port = if service { address.port } else { user.port };
         Member {
@@ -439,7 +452,10 @@ fn merged(outcome: &Outcome, old: &[NameAddress], service: bool) -> Vec<NameAddr
     };
     for address in old.iter().filter(hidden) {
         let place = (address.address, address.port);
-        if !addresses.iter().any(|known| (known.address, known.port) == place) {
+        if !addresses
+            .iter()
+            .any(|known| (known.address, known.port) == place)
+        {
             addresses.push(*address);
         }
     }
