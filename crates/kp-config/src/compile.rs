@@ -30,7 +30,7 @@ pub(crate) enum VariableError {
 /// Families of variables: what the name begins with, and the variable for the rest of it.
 type Family = (&'static str, fn(String) -> Variable);
 
-const PREFIXES: [Family; 8] = [
+const PREFIXES: [Family; 9] = [
     ("http_", Variable::Http),
     ("sent_http_", Variable::SentHttp),
     ("sent_trailer_", Variable::SentTrailer),
@@ -39,6 +39,7 @@ const PREFIXES: [Family; 8] = [
     ("upstream_cookie_", Variable::UpstreamCookie),
     ("cookie_", Variable::Cookie),
     ("arg_", Variable::Arg),
+    ("proxy_protocol_tlv_", Variable::ProxyProtocolTlv),
 ];
 
 impl Names {

@@ -358,7 +358,7 @@ table! {
     "error_page" "code ... [=[answer]] uri", HSLI, (2+), MANY, none, {}, [level error_page error_pages], "Where errors are answered from: a URI, a URL or a named location.";
     "recursive_error_pages" "on | off", HSL, (1), ONCE, "off", {}, [level flag recursive_error_pages], "Whether an error page may have error pages.";
     "set_real_ip_from" "address | CIDR | unix: | name", HSL, (1), MANY, none, {}, [level real_ip_from real_ip_from], "Whose word about the client's address is taken. A level with its own inherits none.";
-    "real_ip_header" "field", HSL, (1), ONCE, "X-Real-IP", {}, [level real_ip_header real_ip_header], "Where the client's address is found. The lines of `X-Forwarded-For` and the elements of `Forwarded` (RFC 7239) are one list; of any other field the first line is read.";
+    "real_ip_header" "field | proxy_protocol", HSL, (1), ONCE, "X-Real-IP", {}, [level real_ip_header real_ip_header], "Where the client's address is found. The lines of `X-Forwarded-For` and the elements of `Forwarded` (RFC 7239) are one list; of any other field the first line is read. `proxy_protocol`: what the PROXY header of the connection says.";
     "real_ip_recursive" "on | off", HSL, (1), ONCE, "off", {}, [level flag real_ip_recursive], "`off`: the last address of the list; `on`: the last one that is not itself trusted.";
     "add_header" "name value [always]", HSLI, (2 to 3), MANY, none, {}, [level add_header add_headers], "Adds a field to answers with status 200, 201, 204, 206, 301, 302, 303, 304, 307 or 308, with `always` to any. A level with its own inherits none.";
     "add_trailer" "name value [always]", HSLI, (2 to 3), MANY, none, {}, [level add_header add_trailers], "The same as a trailer, after a chunked body.";
@@ -400,6 +400,7 @@ table! {
     "proxy_cookie_flags" "off | cookie [flag ...]", HSL, (1 to 4), MANY, "off", {}, [level cookie_flags cookie_flags], "Sets or removes flags in `Set-Cookie` of the upstream's answer: secure, httponly, samesite=strict|lax|none, nosecure, nohttponly, nosamesite.";
     "proxy_bind" "address [transparent] | off", HSL, (1 to 2), ONCE, "off", {}, [level bind bind], "The local address of connections to upstreams.";
     "proxy_socket_keepalive" "on | off", HSL, (1), ONCE, "off", {}, [level flag socket_keepalive], "SO_KEEPALIVE on connections to upstreams.";
+    "proxy_protocol" "on | off | v1 | v2", HSL, (1), ONCE, "off", {}, [level proxy_protocol proxy_protocol], "Whether connections to upstreams begin with a PROXY header that names the client (kp's own in http; `on` is version 1). Such a connection serves one request, so that no client's requests come under another's name.";
     "proxy_method" "method", HSL, (1), ONCE, none, {}, [level template method], "The method sent to the upstream instead of the client's.";
     "proxy_set_body" "value", HSL, (1), ONCE, none, {}, [level template set_body], "The body sent to the upstream instead of the client's.";
     "proxy_pass_request_headers" "on | off", HSL, (1), ONCE, "on", {}, [level flag pass_request_headers], "Whether the client's header fields are sent to the upstream.";

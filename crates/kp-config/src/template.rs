@@ -77,6 +77,8 @@ pub enum Variable {
     Cookie(String),
     /// `$arg_NAME`: decided without case, as nginx.
     Arg(String),
+    /// `$proxy_protocol_tlv_NAME`: what the PROXY header of the connection says besides.
+    ProxyProtocolTlv(String),
     /// One of the fixed names.
     Builtin(Builtin),
 }
@@ -124,6 +126,10 @@ builtins! {
     ProxyAddXForwardedFor = "proxy_add_x_forwarded_for",
     ProxyHost = "proxy_host",
     ProxyPort = "proxy_port",
+    ProxyProtocolAddr = "proxy_protocol_addr",
+    ProxyProtocolPort = "proxy_protocol_port",
+    ProxyProtocolServerAddr = "proxy_protocol_server_addr",
+    ProxyProtocolServerPort = "proxy_protocol_server_port",
     QueryString = "query_string",
     RealipRemoteAddr = "realip_remote_addr",
     RealipRemotePort = "realip_remote_port",

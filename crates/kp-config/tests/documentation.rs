@@ -195,6 +195,8 @@ A variable is written `$name` or `${name}`; `$1` to `$9` are the groups of the l
     page.push_str(
         "- `$arg_NAME`: an argument; `$cookie_NAME`: a cookie
 - `$http_NAME`: a field of the request, in lower case with `_` for `-`
+- `$proxy_protocol_tlv_NAME`: a value that the PROXY header of the connection carries: `alpn`, `authority`, `unique_id`,
+  `netns`, `ssl_verify`, `ssl_version`, `ssl_cn`, `ssl_cipher`, `ssl_sig_alg`, `ssl_key_alg`, or a type as `0xNN`, `ssl_0xNN`
 - `$sent_http_NAME`, `$sent_trailer_NAME`: a field or trailer of the answer to the client
 - `$upstream_http_NAME`, `$upstream_trailer_NAME`, `$upstream_cookie_NAME`: the same of the upstream's last answer
 ",
@@ -284,7 +286,7 @@ fn manual() -> String {
     writeln!(manual, "{}.", names.join(",\n")).unwrap();
     manual.push_str(
         ".PP
-Also $1 to $9 (the groups of the last regular expression that matched), $arg_NAME, $cookie_NAME, $http_NAME,
+Also $1 to $9 (the groups of the last regular expression that matched), $arg_NAME, $cookie_NAME, $http_NAME, $proxy_protocol_tlv_NAME,
 $sent_http_NAME, $sent_trailer_NAME, $upstream_http_NAME, $upstream_trailer_NAME and $upstream_cookie_NAME.
 .SH SEE ALSO
 .BR kp (8)

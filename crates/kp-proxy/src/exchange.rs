@@ -4,7 +4,7 @@ use crate::answer_kind::Fault;
 use crate::machine::Machine;
 use crate::tls::{TlsFacts, UpstreamTls};
 use kp_config::model::{Level, ListenerId, LocationId, RegexId, ServerId, UpstreamId};
-use kp_http::{RequestHead, ResponseHead};
+use kp_http::{ProxyHeader, RequestHead, ResponseHead};
 use kp_shm::Place;
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -69,6 +69,8 @@ pub struct Connection {
     pub listener: ListenerId,
     /// `$pipe`: bytes of this request were there before the one in front of it was done.
     pub pipelined: bool,
+    /// What a proxy in front said when it connected; `None`: nothing, or that it speaks for itself.
+    pub proxied: Option<Rc<ProxyHeader>>,
     /// The TLS connection; `None`: there is none, be it because the listener has no `ssl`, be it because the client spoke
     /// plain HTTP to one that has.
     pub tls: Option<Rc<TlsFacts>>,

@@ -36,6 +36,12 @@ pub(crate) fn apply(exchange: &mut Exchange, real_ip: &RealIp) {
                 }
             }
         }
+        RealIpHeader::ProxyProtocol => {
+            let proxied = exchange.connection.proxied.as_ref();
+            if let Some(source) = proxied.map(|header| header.source) {
+                let _ = walk.step(Some(source));
+            }
+        }
         RealIpHeader::Field(name) => {
             if let Some(line) = values(head, name.as_bytes()).next() {
                 let _ = walk.list(line);

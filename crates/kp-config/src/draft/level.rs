@@ -9,7 +9,7 @@ use crate::diagnostic::Diagnostic;
 use crate::model::{
     AccessRule, AddHeader, BodyInFile, CertificateCache, CipherSuite, CookieFlags, ErrorPage,
     ErrorPageStatus, ErrorPageTarget, Forwarding, KeepaliveDisable, Level, LingeringClose, MinRate,
-    Network, NextUpstream, ProxyHttpVersion, RealIpHeader, Replace, RequestBuffering, RetryBackoff,
+    Network, NextUpstream, ProxyHttpVersion, ProxyProtocol, RealIpHeader, Replace, RequestBuffering, RetryBackoff,
     ServerTokens, SetHeader, TlsProtocols, TypeMapId,
 };
 use crate::span::Spanned;
@@ -132,6 +132,8 @@ inherited! {
         /// `None`: `off`.
         bind: Option<(Template, bool)>,
         socket_keepalive: bool,
+        /// `None`: `off`.
+        proxy_protocol: Option<ProxyProtocol>,
         method: Template,
         set_body: Template,
         pass_request_headers: bool,

@@ -18,6 +18,7 @@ pub(crate) struct ListenDraft {
     pub(crate) default_server: bool,
     /// `ssl`
     pub(crate) tls: bool,
+    pub(crate) proxy_protocol: bool,
     pub(crate) span: Span,
 }
 
@@ -33,6 +34,7 @@ impl ServerDraft {
             has_options: false,
             default_server: false,
             tls: false,
+            proxy_protocol: false,
             span: address.span,
         };
         for word in parameters {
@@ -120,6 +122,10 @@ fn parameter(listen: &mut ListenDraft, word: &Word) -> Result<(), Diagnostic> {
             listen.tls = true;
             return Ok(());
         }
+        ("proxy_protocol", None) => {
+            listen.proxy_protocol = true;
+            return Ok(());
+        }
         ("reuseport", None) => options.reuseport = true,
         // Every address is bound by itself anyway.
         ("bind", None) => {}
@@ -144,7 +150,7 @@ fn parameter(listen: &mut ListenDraft, word: &Word) -> Result<(), Diagnostic> {
             options.so_keepalive = Some(keepalive);
         }
         (
-            "quic" | "proxy_protocol" | "spdy" | "deferred" | "fastopen" | "setfib"
+            "quic" | "spdy" | "deferred" | "fastopen" | "setfib"
             | "accept_filter" | "multipath",
             _,
         ) => {
@@ -153,15 +159,12 @@ fn parameter(listen: &mut ListenDraft, word: &Word) -> Result<(), Diagnostic> {
                 "quic" | "spdy" => {
                     "this version of kp speaks HTTP/1.1; clients do too when the parameter is left out"
                 }
-                "proxy_protocol" => {
-                    "this version of kp takes the client's address from the connection only"
-                }
                 _ => "leave it out: the socket works without it",
             };
             return Err(Diagnostic::error(word.span, text).hint(advice));
         }
         _ => {
-            let hint = "parameters are: default_server, ssl, backlog=, rcvbuf=, sndbuf=, reuseport, ipv6only=, so_keepalive=";
+            let hint = "parameters are: default_server, ssl, proxy_protocol, backlog=, rcvbuf=, sndbuf=, reuseport, ipv6only=, so_keepalive=";
             return Err(
                 Diagnostic::error(word.span, format!("invalid parameter \"{text}\"")).hint(hint),
             );

@@ -3,7 +3,7 @@
 use super::Reader;
 use crate::diagnostic::Diagnostic;
 use crate::model::{
-    CookieFlags, Forwarding, NextUpstream, ProxyHttpVersion, Replace, RequestBuffering, SetHeader,
+    CookieFlags, Forwarding, NextUpstream, ProxyHttpVersion, ProxyProtocol, Replace, RequestBuffering, SetHeader,
     WantedFlags,
 };
 use crate::span::{Span, Spanned};
@@ -102,6 +102,21 @@ impl Reader<'_> {
             ("on", RequestBuffering::On),
             ("off", RequestBuffering::Off),
             ("auto", RequestBuffering::Auto),
+        ];
+        self.choice(directive, slot, &choices);
+    }
+
+    /// `proxy_protocol`.
+    pub(crate) fn proxy_protocol(
+        &mut self,
+        directive: &Directive,
+        slot: &mut Option<Spanned<Option<ProxyProtocol>>>,
+    ) {
+        let choices = [
+            ("off", None),
+            ("on", Some(ProxyProtocol::V1)),
+            ("v1", Some(ProxyProtocol::V1)),
+            ("v2", Some(ProxyProtocol::V2)),
         ];
         self.choice(directive, slot, &choices);
     }

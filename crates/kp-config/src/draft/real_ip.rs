@@ -50,11 +50,7 @@ impl Reader<'_> {
             Some(match word.text.to_ascii_lowercase() {
                 name if name == "x-forwarded-for" => RealIpHeader::XForwardedFor,
                 name if name == "forwarded" => RealIpHeader::Forwarded,
-                name if name == "proxy_protocol" => {
-                    let message = "\"real_ip_header proxy_protocol\" is not supported yet";
-                    reader.refuse(word.span, message, "name a field of the request");
-                    return None;
-                }
+                name if name == "proxy_protocol" => RealIpHeader::ProxyProtocol,
                 name => RealIpHeader::Field(name),
             })
         });

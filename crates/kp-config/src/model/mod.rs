@@ -295,6 +295,8 @@ pub struct Listener {
     pub options: ListenOptions,
     /// `ssl`: connections begin with a TLS handshake.
     pub tls: bool,
+    /// `proxy_protocol`: connections begin with a PROXY header, before TLS.
+    pub proxy_protocol: bool,
     /// Servers that listen here, in file order.
     pub servers: Vec<ServerId>,
     /// `default_server`, or the first.

@@ -96,6 +96,8 @@ pub struct Proxy {
     pub bind_transparent: bool,
     /// `proxy_socket_keepalive`, default off.
     pub socket_keepalive: bool,
+    /// `proxy_protocol` (kp), default off: connections begin with a PROXY header.
+    pub proxy_protocol: Option<ProxyProtocol>,
     /// `proxy_method`.
     pub method: Option<Template>,
     /// `proxy_set_body`.
@@ -116,6 +118,15 @@ pub struct Proxy {
     pub forwarding: Forwarding,
     /// How TLS is spoken with the upstream, where the location's `proxy_pass` is `https://` or may become so.
     pub tls: Option<ProxyTls>,
+}
+
+/// `proxy_protocol`: the version of the header that upstreams get.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ProxyProtocol {
+    /// A line of text.
+    V1,
+    /// The binary form.
+    V2,
 }
 
 /// One `proxy_set_header`.

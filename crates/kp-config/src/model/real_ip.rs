@@ -27,6 +27,8 @@ pub enum RealIpHeader {
     XForwardedFor,
     /// `Forwarded` (RFC 7239): the `for` of its elements.
     Forwarded,
+    /// `proxy_protocol`: what the proxy said when it connected.
+    ProxyProtocol,
     /// Any other field, whose first line is read as a list of addresses.
     Field(String),
 }

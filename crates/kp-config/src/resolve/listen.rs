@@ -15,13 +15,33 @@ struct Gathered {
     protocols: Protocols,
 }
 
-/// What the `listen`s of an address said so far about `ssl`, for nginx's warning where they differ.
+/// What the `listen`s of an address said so far about `ssl` and `proxy_protocol`, for nginx's warning where they differ.
 #[derive(Default)]
 struct Protocols {
     /// What the last one came to, once there were two.
-    last: Option<bool>,
+    last: Option<Spoken>,
     /// Whether one differed from those before it.
     changed: bool,
+}
+
+/// What connections begin with.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Spoken {
+    tls: bool,
+    proxy_protocol: bool,
+}
+
+impl Spoken {
+    fn new(tls: bool, proxy_protocol: bool) -> Self {
+        Self {
+            tls,
+            proxy_protocol,
+        }
+    }
+
+    fn has_all_of(self, other: Self) -> bool {
+        (self.tls || !other.tls) && (self.proxy_protocol || !other.proxy_protocol)
+    }
 }
 
 /// Merges every `listen` of every server.
@@ -64,6 +84,7 @@ fn implied_listen(server: &ServerDraft, reader: &Reader<'_>) -> ListenDraft {
         has_options: false,
         default_server: false,
         tls: false,
+        proxy_protocol: false,
         span: server.span,
     }
 }
@@ -74,6 +95,7 @@ impl Gathered {
             address: address.clone(),
             options: ListenOptions::default(),
             tls: listen.tls,
+            proxy_protocol: listen.proxy_protocol,
             servers: Vec::new(),
             default_server: id,
             span: listen.span,
@@ -134,26 +156,34 @@ impl Gathered {
         }
     }
 
-    /// `ssl` of any `listen` holds for the address. That some say it and some do not is told by nginx's rules: not for a
-    /// second one without, since many write it once.
+    /// `ssl` and `proxy_protocol` of any `listen` hold for the address. That some say it and some do not is told by nginx's
+    /// rules: not for a second one without, since many write it once.
     fn join_protocols(&mut self, listen: &ListenDraft, reader: &mut Reader<'_>) {
-        let before = self.listener.tls;
+        let before = Spoken::new(self.listener.tls, self.listener.proxy_protocol);
+        let now = Spoken::new(listen.tls, listen.proxy_protocol);
         let protocols = &mut self.protocols;
-        let differs_from_last = protocols.last.is_some_and(|last| last != listen.tls);
-        let told = match (before, listen.tls) {
-            (false, true) => (self.options.is_some() && !listen.has_options) || protocols.changed,
-            (true, false) => listen.has_options || differs_from_last,
-            _ => (listen.has_options && protocols.changed) || differs_from_last,
+        let differs_from_last = protocols.last.is_some_and(|last| last != now);
+        let (told, last) = if !before.has_all_of(now) {
+            let told = (self.options.is_some() && !listen.has_options)
+                || protocols.changed
+                || !now.has_all_of(before);
+            (told, before)
+        } else if !now.has_all_of(before) {
+            (listen.has_options || differs_from_last, now)
+        } else {
+            let told = (listen.has_options && protocols.changed) || differs_from_last;
+            (told, now)
         };
-        protocols.changed |= before != listen.tls;
-        protocols.last = Some(before && listen.tls);
+        protocols.changed |= before != now;
+        protocols.last = Some(last);
         self.listener.tls |= listen.tls;
+        self.listener.proxy_protocol |= listen.proxy_protocol;
         if told {
             let name = text(&self.listener.address);
             reader.warning(
                 listen.span,
                 format!("protocol options redefined for {name}"),
-                "\"ssl\" of one \"listen\" holds for all of the same address; write it at each",
+                "\"ssl\" and \"proxy_protocol\" of one \"listen\" hold for all of the same address; write them at each",
             );
         }
     }

@@ -82,6 +82,7 @@ impl Builder<'_, '_> {
             bind,
             bind_transparent,
             socket_keepalive: or(level.socket_keepalive, false),
+            proxy_protocol: or(level.proxy_protocol, None),
             method: level.method.map(|value| value.value),
             set_body: level.set_body.map(|value| value.value),
             pass_request_headers: or(level.pass_request_headers, true),

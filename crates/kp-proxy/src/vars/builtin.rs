@@ -5,7 +5,7 @@ use crate::Exchange;
 use crate::exchange::{Attempt, Request};
 use kp_config::model::{ListenAddress, Root};
 use kp_config::template::Builtin;
-use kp_http::{Known, RequestHead, Version};
+use kp_http::{Known, ProxyHeader, RequestHead, Version};
 use std::io::Write;
 use std::net::{IpAddr, SocketAddr};
 
@@ -239,6 +239,13 @@ fn of_client(builtin: Builtin, exchange: &Exchange, out: &mut Vec<u8>) -> Option
     Some(match builtin {
         Builtin::RemoteAddr => remote_address(remote, out),
         Builtin::RemotePort => port_of(remote, out),
+        Builtin::ProxyProtocolAddr
+        | Builtin::ProxyProtocolPort
+        | Builtin::ProxyProtocolServerAddr
+        | Builtin::ProxyProtocolServerPort => match exchange.connection.proxied.as_deref() {
+            Some(header) => of_proxy_header(builtin, header, out),
+            None => false,
+        },
         Builtin::RealipRemoteAddr => remote_address(exchange.connection.connected, out),
         Builtin::RealipRemotePort => port_of(exchange.connection.connected, out),
         Builtin::BinaryRemoteAddr => match remote.map(|remote| remote.ip()) {
@@ -257,6 +264,23 @@ fn of_client(builtin: Builtin, exchange: &Exchange, out: &mut Vec<u8>) -> Option
         }
         _ => return None,
     })
+}
+
+/// Whom the PROXY header of the connection names.
+fn of_proxy_header(builtin: Builtin, header: &ProxyHeader, out: &mut Vec<u8>) -> bool {
+    let address = match builtin {
+        Builtin::ProxyProtocolAddr | Builtin::ProxyProtocolPort => header.source,
+        _ => header.destination,
+    };
+    match builtin {
+        Builtin::ProxyProtocolPort | Builtin::ProxyProtocolServerPort => {
+            decimal(address.port(), out)
+        }
+        _ => {
+            ip_address(address.ip(), out);
+            true
+        }
+    }
 }
 
 /// Facts of the connection and of what was transferred.

@@ -116,6 +116,10 @@ impl<'a> Evaluation<'a> {
             Variable::Builtin(builtin) => self.builtin(*builtin, exchange, out),
             Variable::User(variable) => self.user(*variable, exchange, out),
             Variable::Http(name) => headers::request(&exchange.request.head, name, out),
+            Variable::ProxyProtocolTlv(name) => {
+                let proxied = exchange.connection.proxied.as_ref();
+                proxied.is_some_and(|header| header.tlv(name, out))
+            }
             Variable::Arg(name) => headers::argument(&exchange.request.args, name, out),
             Variable::Cookie(name) => headers::cookie(&exchange.request.head, name, out),
             Variable::SentHttp(name) => headers::line(&exchange.response.sent_head, name, out),

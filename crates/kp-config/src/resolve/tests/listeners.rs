@@ -92,8 +92,8 @@ fn mistakes() {
             "2:11 the \"quic\" parameter of \"listen\" is not supported yet",
         ),
         (
-            "listen 81 proxy_protocol;",
-            "2:11 the \"proxy_protocol\" parameter of \"listen\" is not supported yet",
+            "listen 81 proxy_protocol=on;",
+            "2:11 invalid parameter \"proxy_protocol=on\"",
         ),
         ("listen 8080;", "2:8 a duplicate listen 0.0.0.0:8080"),
         ("server_name *;", "2:13 server name \"*\" is invalid"),
@@ -142,6 +142,31 @@ fn servers_that_want_the_same() {
     );
     let text = "server { listen 81; server_name a; }\nserver { listen 82; server_name a; }";
     assert_eq!(findings(&http(text)), [""; 0]);
+}
+
+/// As nginx 1.31.3 says it.
+#[test]
+fn protocols_of_one_address() {
+    let three = |listens: [&str; 3]| {
+        let server = |listen: &str| format!("server {{ listen 81 {listen}; }}\n");
+        let text = listens.map(server).concat();
+        let found = findings(&http(&text));
+        let redefined = found
+            .iter()
+            .filter(|finding| finding.contains("protocol options redefined for 0.0.0.0:81"))
+            .map(|finding| finding.replace("warn ", "").chars().next().unwrap_or('?'));
+        redefined.collect::<String>()
+    };
+    assert_eq!(three(["proxy_protocol", "proxy_protocol", "proxy_protocol"]), "");
+    assert_eq!(three(["proxy_protocol", "", ""]), "");
+    assert_eq!(three(["proxy_protocol", "", "proxy_protocol"]), "4");
+    assert_eq!(three(["", "proxy_protocol", "proxy_protocol"]), "4");
+    assert_eq!(three(["backlog=5", "proxy_protocol", ""]), "34");
+    let config = config(&http(
+        "server { listen 81 proxy_protocol; listen 82; } server { listen 81; listen 82 proxy_protocol; } server { listen 83; }",
+    ));
+    let protocols: Vec<bool> = config.http.listeners.iter().map(|one| one.proxy_protocol).collect();
+    assert_eq!(protocols, [true, true, false]);
 }
 
 #[test]
