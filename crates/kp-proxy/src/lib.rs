@@ -23,6 +23,7 @@ mod names;
 mod persistence;
 mod program;
 mod proxy_cookie;
+mod proxy_header;
 mod proxy_redirect;
 pub mod rate;
 mod real_ip;
@@ -55,6 +56,7 @@ pub use limits::Limits;
 pub use log_line::{access_line, error_context};
 pub use persistence::may_stay;
 pub use program::{Program, Uses, regex_problems};
+pub use proxy_header::write_proxy_header;
 pub use redirect::{internal_redirect, named_location, wire_status};
 pub use request_head::{BodyPlan, Outgoing, request_head};
 pub use response_head::{

@@ -30,6 +30,22 @@ pub fn recv_into(socket: &impl AsFd, buffer: &mut Vec<u8>, max: usize) -> io::Re
     Ok(count)
 }
 
+/// The same, but what is received stays where it is, for the next call to receive it again.
+pub fn peek_into(socket: &impl AsFd, buffer: &mut Vec<u8>, max: usize) -> io::Result<usize> {
+    if max == 0 {
+        return Ok(0);
+    }
+    buffer.reserve(max);
+    let spare = buffer.spare_capacity_mut();
+    let room = spare.len().min(max);
+    let (room, _) = spare.split_at_mut(room);
+    let count = SockRef::from(socket).peek(room)?;
+    let length = buffer.len() + count;
+    // SAFETY: peek initialised `count` bytes of the spare capacity, which start at the old length.
+    unsafe { buffer.set_len(length) };
+    Ok(count)
+}
+
 /// Receives at most 16 KiB and throws them away; `Ok(0)` is the end of the stream.
 pub fn recv_discard(socket: &impl AsFd) -> io::Result<usize> {
     let mut waste = [const { MaybeUninit::uninit() }; 16 * 1024];
@@ -130,6 +146,20 @@ pub const IOV_MAX: usize = 1024;
 mod tests {
     use super::*;
     use std::os::unix::net::UnixStream;
+
+    #[test]
+    fn what_is_peeked_at_is_still_there() {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        std::io::Write::write_all(&mut theirs, b"abcdef").unwrap();
+        let mut buffer = b"-".to_vec();
+        assert_eq!(peek_into(&ours, &mut buffer, 0).unwrap(), 0);
+        assert_eq!(peek_into(&ours, &mut buffer, 4).unwrap(), 4);
+        assert_eq!(buffer, b"-abcd");
+        assert_eq!(recv_into(&ours, &mut buffer, 100).unwrap(), 6);
+        assert_eq!(buffer, b"-abcdabcdef");
+        drop(theirs);
+        assert_eq!(peek_into(&ours, &mut buffer, 4).unwrap(), 0);
+    }
 
     #[test]
     fn a_fifo_is_opened_at_once_or_not_at_all() {

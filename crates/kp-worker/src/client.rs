@@ -9,14 +9,18 @@ use crate::token::{Key, Kind};
 use crate::transport::{Received, Transport};
 use crate::wheel::TimerId;
 use kp_config::model::{Level, LingeringClose, Location};
+use kp_http::ProxyHeader;
 use kp_proxy::Input;
 use kp_proxy::{Cause, Failure, Phase};
 use kp_shm::Counter;
 use std::net::SocketAddr;
+use std::rc::Rc;
 
 /// What a client connection is doing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ClientPhase {
+    /// A PROXY header is awaited.
+    Preamble,
     /// The TLS handshake is under way.
     Handshake,
     /// Between requests, or reading a head.
@@ -61,6 +65,8 @@ pub(crate) struct Client {
     /// TCP_NODELAY, which the listener hands down switched on.
     pub(crate) nodelay: bool,
     pub(crate) remote: Option<SocketAddr>,
+    /// Whom its PROXY header names.
+    pub(crate) proxied: Option<Rc<ProxyHeader>>,
 }
 
 /// Kernel and kp memory for an idle connection are of one order; the slot must not outgrow that.
@@ -77,6 +83,7 @@ impl Worker {
         };
         client.queued = false;
         match client.phase {
+            ClientPhase::Preamble => self.read_preamble(key),
             ClientPhase::Handshake => self.shake_client(key),
             ClientPhase::Head => self.read_head(key),
             ClientPhase::Linger => self.linger(key),
@@ -238,6 +245,7 @@ impl Worker {
         connection.requests = client.requests;
         connection.accepted_ms = client.accepted_ms;
         connection.connected_from(client.remote);
+        connection.proxied.clone_from(&client.proxied);
         connection.listener = self.listeners[usize::from(client.listener)].id;
         connection.tls = client.transport.facts().cloned();
         connection.pipelined = std::mem::take(&mut client.pipelined);
@@ -380,6 +388,7 @@ impl Worker {
             return;
         };
         match client.phase {
+            ClientPhase::Preamble => self.preamble_timeout(key),
             ClientPhase::Handshake => self.client_handshake_timeout(key),
             ClientPhase::Exchange => self.enqueue_client(key),
             ClientPhase::Linger => self.close_client(key),
@@ -462,7 +471,8 @@ impl Worker {
             ClientPhase::Head if client.requests > 0 => {
                 self.counters.decrement(Counter::ConnectionsIdle);
             }
-            ClientPhase::Handshake
+            ClientPhase::Preamble
+            | ClientPhase::Handshake
             | ClientPhase::Exchange
             | ClientPhase::Head
             | ClientPhase::Linger => {}

@@ -91,6 +91,7 @@ impl Worker {
                 continue;
             };
             let untouched = match client.phase {
+                ClientPhase::Preamble => true,
                 ClientPhase::Head => client.active.is_none(),
                 // Who began a handshake may finish it.
                 ClientPhase::Handshake => client.transport.is_untouched(),

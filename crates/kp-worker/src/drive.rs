@@ -187,7 +187,7 @@ impl Worker {
     }
 
     /// Whether a connect under way came to an end; with TLS the handshake follows.
-    fn connected(&mut self, active: &Active) -> Option<Input> {
+    fn connected(&mut self, active: &mut Active) -> Option<Input> {
         let key = active.upstream?;
         let upstream = self.upstreams.at(key)?;
         if upstream.phase != UpstreamPhase::Connecting
@@ -208,6 +208,10 @@ impl Worker {
             }
             upstream.transport.errored = false;
         }
+        if let Some(failure) = self.introduce_client(active, key) {
+            return Some(Input::UpstreamFailed(failure));
+        }
+        let upstream = self.upstreams.at(key)?;
         if upstream.transport.secure.is_some() {
             upstream.phase = UpstreamPhase::Handshake;
             self.enqueue_handshake(key);

@@ -32,6 +32,7 @@ mod pace;
 mod pairs;
 mod panic_note;
 mod park;
+mod preamble;
 mod reactor;
 mod relay;
 mod response_head;

@@ -38,6 +38,8 @@ pub(crate) struct Listening {
     said_ms: u64,
     /// Connections begin with a TLS handshake.
     pub(crate) tls: bool,
+    /// Connections begin with a PROXY header, before TLS.
+    pub(crate) proxy_protocol: bool,
     /// The default server.
     pub(crate) server: ServerId,
 }
@@ -53,6 +55,7 @@ impl Listening {
             pause_ms: 0,
             said_ms: 0,
             tls: listener.tls,
+            proxy_protocol: listener.proxy_protocol,
             server: listener.default_server,
         }
     }

@@ -105,6 +105,7 @@ impl Worker {
         connection.requests = client.requests;
         connection.accepted_ms = client.accepted_ms;
         connection.connected_from(client.remote);
+        connection.proxied.clone_from(&client.proxied);
         connection.listener = self.listeners[usize::from(client.listener)].id;
         connection.tls = tls;
     }

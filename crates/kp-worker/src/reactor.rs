@@ -424,7 +424,14 @@ impl Worker {
         let now_ms = self.clock.mono_ms;
         let listening = &self.listeners[usize::from(listener)];
         let front = self.fronts.of(listening.server);
-        let (transport, phase, wait_ms) = if listening.tls {
+        let proxy_protocol = listening.proxy_protocol;
+        let (transport, phase, wait_ms) = if proxy_protocol {
+            (
+                Transport::new(fd, true),
+                ClientPhase::Preamble,
+                front.head_timeout_ms,
+            )
+        } else if listening.tls {
             (
                 Transport::with_tls(fd, true, Secure::accepting()),
                 ClientPhase::Handshake,
@@ -464,6 +471,7 @@ impl Worker {
             narrow: 0,
             nodelay: true,
             remote,
+            proxied: None,
         };
         self.memory.tls_connections += u64::from(client.transport.secure.is_some());
         let key = self.clients.insert(client);
@@ -478,6 +486,8 @@ impl Worker {
         if let Some(Err(error)) = registered {
             log::error!(target: "alert", "epoll_ctl() failed: {error}");
             self.close_client(key);
+        } else if proxy_protocol {
+            self.refuse_distrusted(key);
         }
     }
 

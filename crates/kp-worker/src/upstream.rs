@@ -47,6 +47,8 @@ pub(crate) struct Upstream {
     pub(crate) peer: Option<PeerId>,
     /// An attempt is booked at the peer and must be ended.
     pub(crate) booked: bool,
+    /// It began with the name of one client, and so is no other's.
+    pub(crate) introduced: bool,
     /// Its name in the pool.
     pub(crate) ticket: Option<Ticket>,
     pub(crate) requests: u32,
@@ -99,7 +101,9 @@ impl Worker {
         if active.exchange.machine.tries > 1 {
             self.counters.increment(Counter::UpstreamRetries);
         }
+        let proxy = &self.location(active.exchange.location).proxy;
         if !active.exchange.machine.fresh_only
+            && proxy.proxy_protocol.is_none()
             && let Some(handle) = self.pooled(active, peer)
         {
             return Some(self.reuse(active, handle, peer));
@@ -347,6 +351,7 @@ impl Worker {
             input: Vec::new(),
             peer,
             booked: peer.is_some(),
+            introduced: false,
             ticket: None,
             requests: 1,
             narrow: self.memory.level(),
@@ -533,6 +538,7 @@ impl Worker {
             && upstream.input.is_empty()
             && !upstream.transport.ending
             && !upstream.transport.errored
+            && !upstream.introduced
             && self.drain.is_none()
     }
 

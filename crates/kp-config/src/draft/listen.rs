@@ -150,8 +150,7 @@ fn parameter(listen: &mut ListenDraft, word: &Word) -> Result<(), Diagnostic> {
             options.so_keepalive = Some(keepalive);
         }
         (
-            "quic" | "spdy" | "deferred" | "fastopen" | "setfib"
-            | "accept_filter" | "multipath",
+            "quic" | "spdy" | "deferred" | "fastopen" | "setfib" | "accept_filter" | "multipath",
             _,
         ) => {
             let text = format!("the \"{name}\" parameter of \"listen\" is not supported yet");

@@ -3,8 +3,8 @@
 use super::Reader;
 use crate::diagnostic::Diagnostic;
 use crate::model::{
-    CookieFlags, Forwarding, NextUpstream, ProxyHttpVersion, ProxyProtocol, Replace, RequestBuffering, SetHeader,
-    WantedFlags,
+    CookieFlags, Forwarding, NextUpstream, ProxyHttpVersion, ProxyProtocol, Replace,
+    RequestBuffering, SetHeader, WantedFlags,
 };
 use crate::span::{Span, Spanned};
 use crate::syntax::{Directive, Word};

@@ -157,7 +157,10 @@ fn protocols_of_one_address() {
             .map(|finding| finding.replace("warn ", "").chars().next().unwrap_or('?'));
         redefined.collect::<String>()
     };
-    assert_eq!(three(["proxy_protocol", "proxy_protocol", "proxy_protocol"]), "");
+    assert_eq!(
+        three(["proxy_protocol", "proxy_protocol", "proxy_protocol"]),
+        ""
+    );
     assert_eq!(three(["proxy_protocol", "", ""]), "");
     assert_eq!(three(["proxy_protocol", "", "proxy_protocol"]), "4");
     assert_eq!(three(["", "proxy_protocol", "proxy_protocol"]), "4");
@@ -165,7 +168,12 @@ fn protocols_of_one_address() {
     let config = config(&http(
         "server { listen 81 proxy_protocol; listen 82; } server { listen 81; listen 82 proxy_protocol; } server { listen 83; }",
     ));
-    let protocols: Vec<bool> = config.http.listeners.iter().map(|one| one.proxy_protocol).collect();
+    let protocols: Vec<bool> = config
+        .http
+        .listeners
+        .iter()
+        .map(|one| one.proxy_protocol)
+        .collect();
     assert_eq!(protocols, [true, true, false]);
 }
 
