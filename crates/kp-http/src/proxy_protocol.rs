@@ -180,6 +180,7 @@ fn line(bytes: &[u8]) -> Result<ProxyPreamble, ProxyHeaderError> {
     let text = window
         .get(..end)
         .and_then(|line| line.strip_suffix(b"\r"))
+        .filter(|line| !line.contains(&b'\r'))
         .and_then(|line| std::str::from_utf8(line).ok())
         .ok_or(ProxyHeaderError::Broken)?;
     let mut words = text.split(' ').skip(1);

@@ -33,6 +33,7 @@ mod mishaps;
 mod names;
 mod notify;
 mod parsing;
+mod proxy_protocol;
 mod proxying;
 mod queueing;
 mod realip;

@@ -103,6 +103,8 @@ fn broken_lines() {
         "PROXY TCP4 192.0.2.1 192.0.2.2 123 80\r\r\n",
         "PROXY TCP4 192.0.2.1\t192.0.2.2 123 80\r\n",
         "PROXY UNKNOWN\n",
+        "PROXY UNKNOWN\r\r\n",
+        "PROXY UNKNOWN \rx\r\n",
         "PROXY UNKNOWN \u{e9}\n",
     ] {
         let got = ProxyHeader::read(text.as_bytes());

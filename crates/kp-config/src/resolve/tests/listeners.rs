@@ -157,16 +157,28 @@ fn protocols_of_one_address() {
             .map(|finding| finding.replace("warn ", "").chars().next().unwrap_or('?'));
         redefined.collect::<String>()
     };
-    assert_eq!(
-        three(["proxy_protocol", "proxy_protocol", "proxy_protocol"]),
-        ""
-    );
-    assert_eq!(three(["proxy_protocol", "", ""]), "");
-    assert_eq!(three(["proxy_protocol", "", "proxy_protocol"]), "4");
-    assert_eq!(three(["", "proxy_protocol", "proxy_protocol"]), "4");
-    assert_eq!(three(["backlog=5", "proxy_protocol", ""]), "34");
+    for (listens, told) in [
+        (["proxy_protocol", "proxy_protocol", "proxy_protocol"], ""),
+        (["proxy_protocol", "", ""], ""),
+        (["proxy_protocol", "", "proxy_protocol"], "4"),
+        (["", "proxy_protocol", "proxy_protocol"], "4"),
+        (["", "", "proxy_protocol"], ""),
+        (["backlog=5", "proxy_protocol", ""], "3"),
+        (["proxy_protocol backlog=5", "", ""], ""),
+        (["", "proxy_protocol backlog=5", ""], ""),
+        (["proxy_protocol", "backlog=5", ""], "3"),
+        (["proxy_protocol", "ssl", ""], "34"),
+        (["proxy_protocol ssl", "ssl", "ssl"], ""),
+        (["proxy_protocol ssl", "ssl", "proxy_protocol"], "4"),
+        (
+            ["proxy_protocol", "proxy_protocol ssl", "proxy_protocol"],
+            "",
+        ),
+    ] {
+        assert_eq!(three(listens), told, "{listens:?}");
+    }
     let config = config(&http(
-        "server { listen 81 proxy_protocol; listen 82; } server { listen 81; listen 82 proxy_protocol; } server { listen 83; }",
+        "server { listen 81 proxy_protocol; listen 82; server_name a; } server { listen 81; listen 82 proxy_protocol; server_name b; } server { listen 83; }",
     ));
     let protocols: Vec<bool> = config
         .http
