@@ -51,7 +51,7 @@ pub(crate) fn build() -> String {
          TLS SNI support enabled (rustls with AWS-LC, comparable with OpenSSL 3.0)\n\
          default configuration: {}, then {}\n\
          configure arguments: --prefix={} --conf-path={} --error-log-path={} --http-log-path={} --pid-path={} \
-         --http-client-body-temp-path={state}/client_body_temp --http-proxy-temp-path={state}/proxy_temp --user=nobody --with-http_ssl_module --without-http-cache{lacks}\n",
+         --http-client-body-temp-path={state}/client_body_temp --http-proxy-temp-path={state}/proxy_temp --user=nobody --with-http_realip_module --with-http_ssl_module --without-http-cache{lacks}\n",
         short(),
         env!("KP_RUSTC_VERSION"),
         first.display(),
@@ -132,6 +132,7 @@ mod tests {
             );
         }
         for word in [
+            "--with-http_realip_module",
             "--with-http_ssl_module",
             "TLS SNI support enabled",
             "with OpenSSL 3.0",

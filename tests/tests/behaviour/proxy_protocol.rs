@@ -169,7 +169,10 @@ fn what_is_no_header_is_closed() {
             "PROXY UNKNOWN \x1b[2J\u{1}\r\r\n".into(),
             broken("PROXY UNKNOWN \\x1b[2J\\x01"),
         ),
-        (vec![0x16, 3, 1, 2, 0], "broken header: \"\\x16\\x03\\x01\\x02\\x00GET".to_owned()),
+        (
+            vec![0x16, 3, 1, 2, 0],
+            "broken header: \"\\x16\\x03\\x01\\x02\\x00GET".to_owned(),
+        ),
         (
             format!("PROXY UNKNOWN {}", "x".repeat(200)).into_bytes(),
             "broken header: \"PROXY UNKNOWN xxx".to_owned(),

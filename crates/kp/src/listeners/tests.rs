@@ -14,6 +14,7 @@ fn listener(address: ListenAddress) -> Listener {
         address,
         options: ListenOptions::default(),
         tls: false,
+        proxy_protocol: false,
         servers: Vec::new(),
         default_server: ServerId(0),
         span: Span {
