@@ -9,8 +9,8 @@ use crate::diagnostic::Diagnostic;
 use crate::model::{
     AccessRule, AddHeader, BodyInFile, CertificateCache, CipherSuite, CookieFlags, ErrorPage,
     ErrorPageStatus, ErrorPageTarget, Forwarding, KeepaliveDisable, Level, LingeringClose, MinRate,
-    Network, NextUpstream, ProxyHttpVersion, ProxyProtocol, RealIpHeader, Replace, RequestBuffering, RetryBackoff,
-    ServerTokens, SetHeader, TlsProtocols, TypeMapId,
+    Network, NextUpstream, ProxyHttpVersion, ProxyProtocol, RealIpHeader, Replace,
+    RequestBuffering, RetryBackoff, ServerTokens, SetHeader, TlsProtocols, TypeMapId,
 };
 use crate::span::Spanned;
 use crate::syntax::{Directive, Word};
