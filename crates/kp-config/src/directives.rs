@@ -31,8 +31,10 @@ impl Contexts {
     pub const MAP: Self = Self(1 << 8);
     /// `types`.
     pub const TYPES: Self = Self(1 << 9);
+    /// `match`.
+    pub const MATCH: Self = Self(1 << 10);
 
-    const NAMES: [(Self, &'static str); 10] = [
+    const NAMES: [(Self, &'static str); 11] = [
         (Self::MAIN, "main"),
         (Self::EVENTS, "events"),
         (Self::HTTP, "http"),
@@ -43,6 +45,7 @@ impl Contexts {
         (Self::UPSTREAM, "upstream"),
         (Self::MAP, "map"),
         (Self::TYPES, "types"),
+        (Self::MATCH, "match"),
     ];
 
     /// Both sets together.
@@ -149,12 +152,14 @@ const LI: Contexts = L.or(Contexts::LOCATION_IF);
 const SL: Contexts = S.or(L);
 const REWRITE: Contexts = SL.or(Contexts::SERVER_IF).or(Contexts::LOCATION_IF);
 const U: Contexts = Contexts::UPSTREAM;
+const MATCH: Contexts = Contexts::MATCH;
 const ANYWHERE: Contexts = M
     .or(E)
     .or(HSL)
     .or(U)
     .or(Contexts::MAP)
     .or(Contexts::TYPES)
+    .or(MATCH)
     .or(REWRITE);
 
 const ONCE: bool = false;
@@ -243,6 +248,13 @@ table! {
 
     "server" "{ ... }", H, (0), MANY, none, {of S}, [block], "A virtual host.";
     "upstream" "name { ... }", H, (1), MANY, none, {of U}, [block], "A group of servers that `proxy_pass` can name.";
+    "match" "name { ... }", H, (1), MANY, none, {of MATCH}, [block], "Conditions that the answer to a `health_check` must meet, all of them.";
+    "status" "[!] code | from-to ...", MATCH, (1+), MANY, none, {}, [match status], "The answer has one of the statuses, or with `!` none of them.";
+    "header" "name | ! name | name =|!= value | name ~|!~|~*|!~* regex", MATCH, (1 to 3), MANY, none, {}, [match header], "The answer has the field, or with `!` does not; its value is or is not this, matches or does not match the expression.";
+    "body" "~|!~|~*|!~* regex", MATCH, (2), MANY, none, {}, [match body], "The first 256k of the answer's body match the expression, or do not.";
+    "require" "$variable ...", MATCH, (1+), MANY, none, {}, [match require], "None of the variables is empty or `0`.";
+    "send" "text", MATCH, (1), ONCE, none, {}, [match send], "What a check with `type=tcp` sends once it is connected; `\\xHH` is a byte.";
+    "expect" "text | ~|~* regex", MATCH, (1 to 2), ONCE, none, {}, [match expect], "What the peer says to a check with `type=tcp`: it begins with the text, or matches the expression.";
     "map" "string $variable { ... }", H, (2), MANY, none, {entries Contexts::MAP}, [block], "Defines a variable whose value is looked up by another value: exact texts, `default`, `hostnames` masks, `~` and `~*` expressions.";
     "log_format" "name [escape=default|json|none] string ...", H, (2+), MANY, "combined", {}, [http with log_format], "A format of access log lines; `combined` is predefined.";
     "server_names_hash_max_size" "size", H, (1), ONCE, "512", {}, [ignored number], "Accepted, no effect: kp sizes its tables itself.";
@@ -305,6 +317,7 @@ table! {
     "break" "", REWRITE, (0), MANY, none, {}, [rewrite break_], "Ends the rewrite instructions of this level.";
     "internal" "", L, (0), ONCE, none, {}, [location with internal], "The location is for internal redirects only; to a client it is 404.";
     "proxy_pass" "url", LI, (1), ONCE, none, {}, [location with proxy_pass], "Where requests are sent: `http://` or `https://` and a group, a host or `unix:path:`, with or without a URI, with or without variables.";
+    "health_check" "[interval=time] [jitter=time] [fails=number] [passes=number] [uri=path] [port=number] [match=name] [mandatory [persistent]] [type=http|tcp]", L, (0+), MANY, none, {}, [location with health_check], "Checks the servers of the upstream that the location passes to: interval=5s, jitter=0, fails=1, passes=1, uri=/ unless said otherwise. A server that fails gets no requests; with `mandatory` none before its first pass.";
     "alias" "path", L, (1), ONCE, none, {}, [location with alias], "The path that stands for the location's prefix when files are served.";
     "root" "path", HSLI, (1), ONCE, "html", {}, [level root root], "The directory that files are served from; the request's path is appended.";
     "index" "file ...", HSL, (1+), MANY, "index.html", {}, [level templates index], "Files tried for a path that ends with a slash; an absolute one is an internal redirect.";

@@ -27,7 +27,7 @@ directive's arguments in nginx's order, a mapping is its block.
 - `kp -t` reads the configuration and shows every mistake with its place and advice.
 ";
 
-const SECTIONS: [(&str, &str); 9] = [
+const SECTIONS: [(&str, &str); 10] = [
     ("Main", "Outside any block."),
     ("Events", "In `events`."),
     (
@@ -51,6 +51,10 @@ const SECTIONS: [(&str, &str); 9] = [
     (
         "TLS with upstreams",
         "For `proxy_pass` with `https://`; in `http`, `server` and `location`.",
+    ),
+    (
+        "Conditions of active checks",
+        "In `match`. [Resilience](resilience.md) tells when checks act.",
     ),
 ];
 
@@ -330,6 +334,8 @@ fn section(entry: &Entry) -> usize {
         1
     } else if may(Contexts::UPSTREAM) {
         6
+    } else if may(Contexts::MATCH) {
+        9
     } else if may(Contexts::LOCATION) {
         if entry.name.starts_with("proxy_") {
             5

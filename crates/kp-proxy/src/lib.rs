@@ -13,6 +13,7 @@ mod field_lines;
 pub mod file_head;
 mod forwarding;
 mod heads;
+pub mod health;
 pub mod io;
 pub mod limits;
 mod locations;

@@ -71,6 +71,30 @@ pub fn request_head(
     }
 }
 
+/// Appends the head of an active check's request: GET and the check's own target, else as the location's requests.
+pub(crate) fn write_check_head(
+    out: &mut Vec<u8>,
+    exchange: &mut Exchange,
+    program: &Program,
+    context: &Context<'_>,
+    target: &str,
+) {
+    let proxy = &context.config.http.locations[exchange.location.index()].proxy;
+    let heads = program.heads.of(exchange.location);
+    out.extend_from_slice(b"GET ");
+    out.extend_from_slice(target.as_bytes());
+    out.extend_from_slice(match proxy.http_version {
+        ProxyHttpVersion::Http10 => b" HTTP/1.0\r\n",
+        ProxyHttpVersion::Http11 => b" HTTP/1.1\r\n",
+    });
+    write_host(out, exchange, program, context, proxy, heads);
+    write_set_lines(out, exchange, program, context, proxy, heads);
+    if !heads.sets_connection {
+        out.extend_from_slice(b"Connection: close\r\n");
+    }
+    out.extend_from_slice(b"\r\n");
+}
+
 /// Appends a value for a field. What a variable brings in cannot end the line (RFC 9110 §5.5: CR, LF and NUL are
 /// replaced by a space).
 pub(crate) fn field_value(

@@ -6,8 +6,8 @@
 use kp_config::Config;
 use kp_config::model::{
     AccessLog, AccessLogTarget, AddHeader, Balancer, Condition, CookieFlags, ErrorPageTarget,
-    Handler, Location, Proxy, ProxyTarget, ProxyTls, Replace, Return, Rewrite, Root, ServerTokens,
-    TlsFile,
+    Handler, Location, MatchCondition, Proxy, ProxyTarget, ProxyTls, Replace, Return, Rewrite,
+    Root, ServerTokens, TlsFile,
 };
 use kp_config::template::{Pattern, Template};
 
@@ -53,6 +53,13 @@ pub(crate) fn each(config: &Config, visit: &mut Visit<'_>) {
         .for_each(|zone| visit(&zone.key));
     for format in &config.http.log_formats {
         visit(&format.template);
+    }
+    for block in &config.http.matches {
+        for condition in &block.conditions {
+            if let MatchCondition::Require(variables) = condition {
+                variables.iter().for_each(&mut *visit);
+            }
+        }
     }
     for upstream in &config.http.upstreams {
         if let Balancer::Hash { key, .. } = &upstream.balancer {

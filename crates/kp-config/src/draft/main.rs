@@ -5,7 +5,8 @@ use super::{
 };
 use crate::diagnostic::Diagnostic;
 use crate::model::{
-    AcceptLimit, CpuAffinity, Level, LocationMatch, LogFormat, Map, ServerName, StopSignal, User,
+    AcceptLimit, CpuAffinity, Level, LocationMatch, LogFormat, Map, MatchBlock, ServerName,
+    StopSignal, User,
 };
 use crate::span::{Span, Spanned};
 use crate::syntax::Directive;
@@ -45,6 +46,7 @@ pub(crate) struct HttpDraft {
     pub(crate) servers: Vec<ServerDraft>,
     pub(crate) upstreams: Vec<UpstreamDraft>,
     pub(crate) maps: Vec<Map>,
+    pub(crate) matches: Vec<MatchBlock>,
     pub(crate) log_formats: Vec<LogFormat>,
 }
 

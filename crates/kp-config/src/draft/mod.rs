@@ -4,6 +4,7 @@
 //! number of arguments and repetition, then let the row's setter write the draft. Defaults and inheritance are
 //! `resolve`'s business.
 
+mod health;
 mod level;
 mod limits;
 mod listen;
@@ -21,6 +22,7 @@ mod tls;
 mod upstream;
 mod values;
 
+pub(crate) use health::HealthCheckDraft;
 pub(crate) use level::{LevelDraft, RootDraft};
 pub(crate) use limits::{PlaceLimitDraft, RateLimitDraft, ZoneMark};
 pub(crate) use listen::ListenDraft;
@@ -34,6 +36,7 @@ pub(crate) use upstream::{BalancerDraft, KeepaliveDraft, UpstreamDraft};
 
 use crate::diagnostic::Diagnostic;
 use crate::directives::{self, Arity, BlockKind, Contexts, Entry};
+use crate::model::MatchBlock;
 use crate::span::Span;
 use crate::suggest::nearest;
 use crate::syntax::{Block, Directive};
@@ -64,6 +67,8 @@ pub(crate) enum Setter {
     Location(fn(&mut LocationDraft, &mut Reader<'_>, &Directive)),
     /// An upstream group.
     Upstream(fn(&mut UpstreamDraft, &mut Reader<'_>, &Directive)),
+    /// A `match`.
+    Match(fn(&mut MatchBlock, &mut Reader<'_>, &Directive)),
 }
 
 /// Writes the setter column of the directive table.
@@ -119,6 +124,9 @@ macro_rules! setter {
     };
     (upstream $function:ident) => {
         $crate::draft::Setter::Upstream($crate::draft::UpstreamDraft::$function)
+    };
+    (match $function:ident) => {
+        $crate::draft::Setter::Match($crate::model::MatchBlock::$function)
     };
 }
 pub(crate) use setter;
@@ -187,6 +195,7 @@ enum Target<'a> {
     Server(&'a mut ServerDraft),
     Location(&'a mut LocationDraft),
     Upstream(&'a mut UpstreamDraft),
+    Match(&'a mut MatchBlock),
 }
 
 /// Reads a whole file.
@@ -248,6 +257,7 @@ fn apply(directive: &Directive, entry: &Entry, target: &mut Target<'_>, reader: 
         (Setter::Level(set), Target::Location(draft)) => set(&mut draft.level, reader, directive),
         (Setter::Location(set), Target::Location(draft)) => set(draft, reader, directive),
         (Setter::Upstream(set), Target::Upstream(draft)) => set(draft, reader, directive),
+        (Setter::Match(set), Target::Match(draft)) => set(draft, reader, directive),
         (Setter::Block, target) => {
             if let Some(block) = &directive.block {
                 enter(directive, block, target, reader);
@@ -290,6 +300,14 @@ fn enter(directive: &Directive, block: &Block, target: &mut Target<'_>, reader: 
                 reader,
             );
             draft.upstreams.push(upstream);
+        }
+        ("match", Target::Http(draft)) => {
+            let Some(mut block) = draft.match_block(reader, directive) else {
+                return;
+            };
+            let target = &mut Target::Match(&mut block);
+            read_block(inside, Contexts::MATCH, target, reader);
+            draft.matches.push(block);
         }
         ("map", Target::Http(draft)) => draft.map(reader, directive, inside),
         ("types", Target::Http(draft)) => reader.types(directive, inside, &mut draft.level.types),

@@ -30,8 +30,6 @@ pub struct HealthCheck {
     pub protocol: CheckProtocol,
     /// Whether the location's `proxy_pass` is `https://`.
     pub https: bool,
-    /// `keepalive_time=`: how long one connection serves for several checks; zero: one check, one connection.
-    pub keepalive_time: Duration,
     /// Where it was written.
     pub span: Span,
 }

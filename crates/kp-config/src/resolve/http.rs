@@ -1,7 +1,7 @@
 //! http and its servers.
 
 use super::location::Builder;
-use super::{lint, listen, or, tls, upstream};
+use super::{health, lint, listen, or, tls, upstream};
 use crate::draft::{EarlyDraft, HttpDraft, Reader, ServerDraft, predefined_format};
 use crate::model::{
     ClientVerification, Early, ErrorLog, Http, LocationId, LocationMatch, LocationTable, ServerId,
@@ -26,6 +26,7 @@ pub(super) fn resolve(
         .collect();
     let listeners = listen::resolve(&draft.servers, reader);
     let mut builder = Builder::new(reader, upstreams, log_formats, error_log);
+    builder.matches = std::mem::take(&mut draft.matches);
     builder.check_default_redirect(&draft.level, None);
     let mut servers = Vec::new();
     let mut places = Vec::new();
@@ -54,6 +55,7 @@ pub(super) fn resolve(
     };
     tls::check(&mut http, &places, reader);
     lint::check(&http, reader);
+    health::lint(&http, reader);
     (http, temp_paths)
 }
 

@@ -9,8 +9,8 @@ use crate::draft::{
 use crate::model::{
     AccessLog, AccessLogTarget, BodyInFile, ErrorLog, Handler, Http, KeepaliveDisable, Level,
     Lingering, LingeringClose, Location, LocationId, LocationMatch, LocationTable, LogFormat,
-    LogFormatId, Network, RealIp, RealIpHeader, Redirects, Rewrite, Root, ServerId, ServerTokens,
-    TlsIdentity, TypeMapId, Upstream, UpstreamId,
+    LogFormatId, MatchBlock, Network, RealIp, RealIpHeader, Redirects, Rewrite, Root, ServerId,
+    ServerTokens, TlsIdentity, TypeMapId, Upstream, UpstreamId,
 };
 use crate::span::{Span, Spanned};
 use crate::suggest::nearest;
@@ -34,6 +34,7 @@ pub(super) struct Builder<'a, 'e> {
     /// The other groups by the address they were made for.
     pub(super) implicit: HashMap<String, UpstreamId>,
     pub(super) tls_identities: Vec<TlsIdentity>,
+    pub(super) matches: Vec<MatchBlock>,
     locations: Vec<Location>,
     log_formats: Vec<LogFormat>,
     error_log: &'a [ErrorLog],
@@ -59,6 +60,7 @@ impl<'a, 'e> Builder<'a, 'e> {
             implicit: HashMap::new(),
             upstreams,
             tls_identities: Vec::new(),
+            matches: Vec::new(),
             locations: Vec::new(),
             log_formats,
             error_log,
@@ -73,6 +75,7 @@ impl<'a, 'e> Builder<'a, 'e> {
             upstreams: self.upstreams,
             log_formats: self.log_formats,
             tls_identities: self.tls_identities,
+            matches: self.matches,
             ..Http::default()
         };
         (http, self.temp_paths)
@@ -124,6 +127,13 @@ impl<'a, 'e> Builder<'a, 'e> {
         let rewrite = self.rewrite(draft.rewrite, &draft.level, &handler, server);
         let pass_text = draft.proxy_pass.as_ref().map(|pass| pass.text.as_str());
         let proxy = self.proxy_settings(&draft.level, &draft.text, &handler, pass_text);
+        let id = LocationId(u32::try_from(self.locations.len()).unwrap_or(u32::MAX));
+        self.health_checks(
+            &draft.health_checks,
+            &handler,
+            draft.proxy_pass.is_some(),
+            id,
+        );
         let mut location = self.settings(draft.level, handler, proxy, server);
         location.matches = draft.matches;
         location.children = children;
@@ -136,7 +146,7 @@ impl<'a, 'e> Builder<'a, 'e> {
             }
         }
         self.locations.push(location);
-        LocationId(u32::try_from(self.locations.len() - 1).unwrap_or(u32::MAX))
+        id
     }
 
     fn rewrite(

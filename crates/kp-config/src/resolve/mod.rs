@@ -3,6 +3,7 @@
 //! Both front ends hand their tree to [`resolve`], and nothing else makes a [`Config`]. It does not read files and does
 //! not compile regular expressions; it looks names up when the environment says so.
 
+mod health;
 mod http;
 mod limits;
 mod lint;

@@ -7,6 +7,7 @@
     clippy::indexing_slicing
 )]
 
+mod health;
 mod inheritance;
 mod listeners;
 mod locations;

@@ -88,7 +88,7 @@ fn directive() -> impl Strategy<Value = Directive> {
     leaf.prop_recursive(5, 60, 8, |inner| {
         (
             prop_oneof![
-                3 => proptest::sample::select(vec!["http", "server", "location", "if", "upstream", "map", "types", "events"])
+                3 => proptest::sample::select(vec!["http", "server", "location", "if", "upstream", "map", "types", "match", "events"])
                     .prop_map(str::to_owned),
                 1 => names(),
             ],
@@ -189,6 +189,7 @@ fn around(context: &str, line: Directive) -> Vec<Directive> {
         "upstream" => http(block("upstream", &["u"], vec![line])),
         "map" => http(block("map", &["$host", "$x"], vec![line])),
         "types" => http(block("types", &[], vec![line])),
+        "match" => http(block("match", &["m"], vec![line])),
         _ => vec![line],
     }
 }

@@ -1,0 +1,504 @@
+//! One check of one peer: connect, shake hands, send, look at what comes.
+//!
+//! It has a socket, a deadline and limits of its own, and does a bounded amount of work in a turn of the loop. A phase may
+//! take the location's timeout, and the whole never longer than the interval. The connection is closed as soon as
+//! the result is known.
+
+use crate::facts::ConnectionFacts;
+use crate::reactor::Worker;
+use crate::secure::{Partner, Secure, Shake};
+use crate::token::{Key, Kind};
+use crate::transport::{Received, Sent, Transport};
+use kp_config::model::{CheckProtocol, HealthCheck, MatchBlock, PeerAddress};
+use kp_http::{BodyDecoder, HeadReader, Method};
+use kp_proxy::health::{
+    CheckVerdict, Mismatch, check_exchange, check_greeting, check_head, judge, judge_bytes,
+};
+use kp_proxy::Exchange;
+use kp_shm::Counter;
+use kp_tls::TlsError;
+use std::hash::BuildHasher;
+use std::io::{Error, IoSlice};
+
+/// How much of a body is looked at.
+const BODY_MAX: usize = 256 * 1024;
+/// One read.
+const READ: usize = 16 * 1024;
+/// Reads in one turn of the loop.
+const READS_PER_TURN: usize = 8;
+/// Interim responses before the final one.
+const INTERIM_MAX: u32 = 16;
+
+/// A check under way.
+#[derive(Debug)]
+pub(super) struct Talk {
+    pub(super) transport: Transport,
+    stage: Stage,
+    exchange: Exchange,
+    /// What is sent, and how much of it was.
+    output: Vec<u8>,
+    sent: usize,
+    /// What came and is not yet used.
+    input: Vec<u8>,
+    reader: HeadReader,
+    interim: u32,
+    decoder: Option<BodyDecoder>,
+    body: Vec<u8>,
+    /// The check ends here whatever happens.
+    end_ms: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Connect,
+    Shake,
+    Send,
+    Head,
+    Body,
+    Bytes,
+}
+
+/// Why a check failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Trouble {
+    /// The connection was not made, or broke, with the system's error number.
+    Socket(&'static str, i32),
+    /// It took too long.
+    Late(&'static str),
+    /// TLS.
+    Tls(String),
+    /// The peer closed before its answer was whole.
+    Closed,
+    /// The answer is no HTTP.
+    Garbage(String),
+    /// A status that does not do.
+    Status(u16),
+    /// Another condition of the `match`.
+    Condition(&'static str),
+    /// kp's own fault.
+    Internal,
+}
+
+impl Trouble {
+    /// As one word for the shared row.
+    pub(super) fn code(&self) -> u64 {
+        match self {
+            Self::Socket(_, errno) => 1 << 32 | u64::from(errno.unsigned_abs()),
+            Self::Late(_) => 2 << 32,
+            Self::Tls(_) => 3 << 32,
+            Self::Closed => 4 << 32,
+            Self::Garbage(_) => 5 << 32,
+            Self::Status(status) => 6 << 32 | u64::from(*status),
+            Self::Condition(_) => 7 << 32,
+            Self::Internal => 8 << 32,
+        }
+    }
+
+    /// As the log has it.
+    pub(super) fn text(&self, check: &HealthCheck) -> String {
+        let from = match check.protocol {
+            CheckProtocol::Http => format!(" from {}", check.uri),
+            CheckProtocol::Tcp => String::new(),
+        };
+        match self {
+            Self::Socket(call, errno) => {
+                let error = Error::from_raw_os_error(*errno);
+                format!("{call} failed ({})", crate::jobs::errno_text(&error))
+            }
+            Self::Late(what) => format!("timed out while {what}"),
+            Self::Tls(text) => text.clone(),
+            Self::Closed => format!("connection closed before the answer{from} was whole"),
+            Self::Garbage(text) => format!("invalid answer{from}: {text}"),
+            Self::Status(status) => format!("status {status}{from}"),
+            Self::Condition(word) => format!("\"{word}\" does not match{from}"),
+            Self::Internal => "internal error".to_owned(),
+        }
+    }
+}
+
+impl Talk {
+    /// What to say of it when its time is over.
+    pub(super) fn too_late(&self) -> Trouble {
+        Trouble::Late(match self.stage {
+            Stage::Connect => "connecting",
+            Stage::Shake => "SSL handshaking",
+            Stage::Send => "sending the request",
+            Stage::Head | Stage::Bytes => "waiting for the answer",
+            Stage::Body => "reading the answer",
+        })
+    }
+}
+
+/// What a step led to.
+enum Step {
+    /// Something happened, and more may.
+    Again,
+    /// An event will come.
+    Wait,
+    Done(Result<(), Trouble>),
+}
+
+impl Worker {
+    /// Begins a check.
+    pub(super) fn begin_talk(&mut self, key: Key) {
+        let Some(target) = self.probes.targets.peek(key) else {
+            return;
+        };
+        let (check, upstream, name) = (target.check, target.upstream, target.name.clone());
+        let address = target.address.clone();
+        let facts = ConnectionFacts::of(None, self.clock.unix_ms / 1000);
+        let context = self.context(&facts);
+        let exchange = check_exchange(check, upstream, &name, self.program, &context);
+        let peer = match &address {
+            PeerAddress::Inet(address) => kp_sys::socket::Target::Inet(*address),
+            PeerAddress::Unix(path) => kp_sys::socket::Target::Unix(path),
+        };
+        let fd = match kp_sys::socket::connect(peer, None) {
+            Ok(fd) => fd,
+            Err(error) => {
+                let errno = error.raw_os_error().unwrap_or(0);
+                return self.probe_ended(key, Err(Trouble::Socket("connect()", errno)));
+            }
+        };
+        let _ = kp_sys::socket::set_nodelay(&fd, true);
+        if let Err(error) = self.register(&fd, key.token(Kind::Probe)) {
+            let errno = error.raw_os_error().unwrap_or(0);
+            return self.probe_ended(key, Err(Trouble::Socket("epoll_ctl()", errno)));
+        }
+        let tls = exchange.request.upstream_tls.clone();
+        let transport = match tls.identity {
+            Some(identity) => {
+                let peer = self.hasher.hash_one(&address);
+                let number = 1;
+                let partner = Partner {
+                    identity,
+                    tls,
+                    peer,
+                    number,
+                };
+                Transport::with_tls(fd, false, Secure::connecting(partner))
+            }
+            None => Transport::new(fd, false),
+        };
+        let now_ms = self.clock.mono_ms;
+        let talk = Talk {
+            transport,
+            stage: Stage::Connect,
+            exchange,
+            output: Vec::new(),
+            sent: 0,
+            input: Vec::new(),
+            reader: HeadReader::default(),
+            interim: 0,
+            decoder: None,
+            body: Vec::new(),
+            end_ms: now_ms + check.interval.as_millis() as u64,
+        };
+        if let Some(target) = self.probes.targets.at(key) {
+            target.talk = Some(Box::new(talk));
+            self.probes.open += 1;
+        }
+        self.arm_talk(key, Stage::Connect);
+    }
+
+    /// Ends a check, if one is under way.
+    pub(super) fn end_talk(&mut self, key: Key) -> bool {
+        let talk = self
+            .probes
+            .targets
+            .at(key)
+            .and_then(|target| target.talk.take());
+        let Some(mut talk) = talk else {
+            return false;
+        };
+        talk.transport.part(&mut self.buffers);
+        self.probes.open -= 1;
+        true
+    }
+
+    /// The time of a stage: the location's, and not beyond the check's end.
+    fn arm_talk(&mut self, key: Key, stage: Stage) {
+        let now_ms = self.clock.mono_ms;
+        let Some(target) = self.probes.targets.peek(key) else {
+            return;
+        };
+        let Some(talk) = &target.talk else { return };
+        let proxy = &self.config.http.locations[target.check.location.index()].proxy;
+        let limit = match stage {
+            Stage::Connect | Stage::Shake => proxy.connect_timeout,
+            Stage::Send => proxy.send_timeout,
+            Stage::Head | Stage::Body | Stage::Bytes => proxy.read_timeout,
+        };
+        let deadline_ms = now_ms.saturating_add(limit.as_millis() as u64);
+        self.wheel.arm(target.timer, deadline_ms.min(talk.end_ms));
+    }
+
+    /// Goes on with a check after an event.
+    pub(crate) fn drive_probe(&mut self, key: Key) {
+        let Some(target) = self.probes.targets.at(key) else {
+            return;
+        };
+        let check = target.check;
+        let Some(mut talk) = target.talk.take() else {
+            return;
+        };
+        let before = talk.stage;
+        let mut step = Step::Again;
+        for _ in 0..READS_PER_TURN {
+            step = self.talk_step(&mut talk, check);
+            if !matches!(step, Step::Again) {
+                break;
+            }
+        }
+        let after = talk.stage;
+        if let Some(target) = self.probes.targets.at(key) {
+            target.talk = Some(talk);
+        }
+        match step {
+            Step::Done(result) => return self.probe_ended(key, result),
+            Step::Again => self.queue.push_back(key.token(Kind::Probe)),
+            Step::Wait => {}
+        }
+        if after != before {
+            self.arm_talk(key, after);
+        }
+    }
+
+    fn talk_step(&mut self, talk: &mut Talk, check: &'static HealthCheck) -> Step {
+        match talk.stage {
+            Stage::Connect => self.talk_connect(talk, check),
+            Stage::Shake => {
+                let shake = talk.transport.shake(&mut talk.input, &mut self.buffers);
+                self.talk_shaken(talk, check, shake)
+            }
+            Stage::Send => self.talk_send(talk, check),
+            Stage::Head => self.talk_head(talk, check),
+            Stage::Body => self.talk_body(talk, check),
+            Stage::Bytes => self.talk_bytes(talk, check),
+        }
+    }
+
+    fn talk_connect(&mut self, talk: &mut Talk, check: &'static HealthCheck) -> Step {
+        let transport = &mut talk.transport;
+        if !transport.writable && !transport.errored {
+            return Step::Wait;
+        }
+        if transport.errored || transport.ending {
+            let errno = match kp_sys::socket::take_error(&transport.fd) {
+                Ok(error) => error.and_then(|error| error.raw_os_error()),
+                Err(error) => error.raw_os_error(),
+            };
+            if let Some(errno) = errno {
+                return Step::Done(Err(Trouble::Socket("connect()", errno)));
+            }
+            transport.errored = false;
+        }
+        let Some(partner) = transport.partner() else {
+            return self.talk_opened(talk, check);
+        };
+        talk.stage = Stage::Shake;
+        let name = String::from_utf8_lossy(&partner.tls.name);
+        let session = match self.tls.upstream(partner.identity) {
+            Some(tls) => tls.connect(partner.peer, &name),
+            None => Err(TlsError::NotOpen),
+        };
+        let shake = match session {
+            Ok(session) => talk.transport.begin_shake(session, &mut self.buffers),
+            Err(error) => Shake::Failed(error),
+        };
+        self.talk_shaken(talk, check, shake)
+    }
+
+    fn talk_shaken(&mut self, talk: &mut Talk, check: &'static HealthCheck, shake: Shake) -> Step {
+        let failed = |counters: &kp_shm::Block, text: String| {
+            counters.increment(Counter::UpstreamTlsHandshakesFailed);
+            Step::Done(Err(Trouble::Tls(text)))
+        };
+        match shake {
+            Shake::Blocked => Step::Wait,
+            Shake::Opened => {
+                self.counters.increment(Counter::UpstreamTlsHandshakes);
+                self.talk_opened(talk, check)
+            }
+            Shake::Failed(TlsError::Certificate(reason)) => failed(
+                &self.counters,
+                format!(
+                    "upstream SSL certificate verify error: ({}:{})",
+                    reason.code(),
+                    reason.text()
+                ),
+            ),
+            Shake::Failed(error) => failed(
+                &self.counters,
+                format!("SSL_do_handshake() failed (SSL: {error})"),
+            ),
+            Shake::Ended(errno) => failed(
+                &self.counters,
+                match errno {
+                    Some(errno) => format!("the peer closed the connection in SSL handshake ({errno})"),
+                    None => "the peer closed the connection in SSL handshake".to_owned(),
+                },
+            ),
+            Shake::Hello(_) | Shake::Plain(_) => Step::Done(Err(Trouble::Internal)),
+        }
+    }
+
+    /// The connection is open: what is to be sent is made.
+    fn talk_opened(&mut self, talk: &mut Talk, check: &'static HealthCheck) -> Step {
+        talk.stage = Stage::Send;
+        match check.protocol {
+            CheckProtocol::Http => {
+                let facts = ConnectionFacts::of(None, self.clock.unix_ms / 1000);
+                let context = self.context(&facts);
+                let (out, exchange) = (&mut talk.output, &mut talk.exchange);
+                check_head(out, exchange, self.program, &context, check);
+            }
+            CheckProtocol::Tcp => talk
+                .output
+                .extend_from_slice(check_greeting(self.match_of(check))),
+        }
+        Step::Again
+    }
+
+    fn talk_send(&mut self, talk: &mut Talk, check: &'static HealthCheck) -> Step {
+        let rest = talk.output.get(talk.sent..).unwrap_or_default();
+        if !rest.is_empty() {
+            let stretch = [IoSlice::new(rest)];
+            match talk
+                .transport
+                .send(&stretch, rest.len(), &mut self.buffers)
+            {
+                Sent::Bytes(0) => return Step::Wait,
+                Sent::Bytes(count) => talk.sent += count,
+                Sent::Moved => {}
+                // What the peer said before it broke off may be a whole answer.
+                Sent::Broken(_) => talk.sent = talk.output.len(),
+            }
+            return Step::Again;
+        }
+        talk.stage = match check.protocol {
+            CheckProtocol::Http => Stage::Head,
+            CheckProtocol::Tcp => Stage::Bytes,
+        };
+        Step::Again
+    }
+
+    fn talk_head(&mut self, talk: &mut Talk, check: &'static HealthCheck) -> Step {
+        let limits = self.response_limits[0];
+        let head = talk.exchange.response.upstream_head();
+        match talk
+            .reader
+            .response(&mut talk.input, head, Method::Get, &limits)
+        {
+            Ok(true) if head.is_interim() && talk.interim < INTERIM_MAX => {
+                talk.interim += 1;
+                talk.exchange.response.forget_upstream();
+                Step::Again
+            }
+            Ok(true) => {
+                talk.decoder = Some(BodyDecoder::new(head.framing));
+                self.talk_judge(talk, check, false)
+            }
+            Ok(false) => match self.talk_read(talk) {
+                Received::Bytes(_) => Step::Again,
+                Received::Nothing => Step::Wait,
+                Received::End | Received::Cut => Step::Done(Err(Trouble::Closed)),
+                Received::Broken(errno) => Step::Done(Err(Trouble::Socket("recv()", errno))),
+            },
+            Err(error) => Step::Done(Err(Trouble::Garbage(error.to_string()))),
+        }
+    }
+
+    fn talk_body(&mut self, talk: &mut Talk, check: &'static HealthCheck) -> Step {
+        let Some(decoder) = &mut talk.decoder else {
+            return Step::Done(Err(Trouble::Internal));
+        };
+        let mut used = 0;
+        while used < talk.input.len() && !decoder.is_done() {
+            let here = talk.input.get(used..).unwrap_or_default();
+            match decoder.decode(here) {
+                Ok(piece) => {
+                    talk.body
+                        .extend_from_slice(here.get(piece.data).unwrap_or_default());
+                    used += piece.consumed;
+                    if piece.consumed == 0 {
+                        break;
+                    }
+                }
+                Err(error) => return Step::Done(Err(Trouble::Garbage(error.to_string()))),
+            }
+        }
+        talk.input.drain(..used);
+        let done = decoder.is_done();
+        talk.body.truncate(BODY_MAX);
+        if done || talk.body.len() == BODY_MAX {
+            return self.talk_judge(talk, check, true);
+        }
+        match self.talk_read(talk) {
+            Received::Bytes(_) => Step::Again,
+            Received::Nothing => Step::Wait,
+            Received::End => {
+                let ended = talk.decoder.as_mut().map(BodyDecoder::finish_on_eof);
+                match ended {
+                    Some(Ok(())) => self.talk_judge(talk, check, true),
+                    _ => Step::Done(Err(Trouble::Closed)),
+                }
+            }
+            Received::Cut => Step::Done(Err(Trouble::Closed)),
+            Received::Broken(errno) => Step::Done(Err(Trouble::Socket("recv()", errno))),
+        }
+    }
+
+    fn talk_judge(&mut self, talk: &mut Talk, check: &'static HealthCheck, whole: bool) -> Step {
+        let facts = ConnectionFacts::of(None, self.clock.unix_ms / 1000);
+        let context = self.context(&facts);
+        let body = whole.then_some(talk.body.as_slice());
+        let block = self.match_of(check);
+        let status = talk.exchange.response.upstream.as_ref();
+        let status = status.map_or(0, |head| head.status);
+        match judge(block, &mut talk.exchange, body, self.program, &context) {
+            CheckVerdict::Passed => Step::Done(Ok(())),
+            CheckVerdict::NeedsBody => {
+                talk.stage = Stage::Body;
+                Step::Again
+            }
+            CheckVerdict::Failed(mismatch) => Step::Done(Err(trouble_of(mismatch, status))),
+        }
+    }
+
+    fn talk_bytes(&mut self, talk: &mut Talk, check: &'static HealthCheck) -> Step {
+        match judge_bytes(self.match_of(check), &talk.input, self.program) {
+            CheckVerdict::Passed => return Step::Done(Ok(())),
+            CheckVerdict::Failed(mismatch) => return Step::Done(Err(trouble_of(mismatch, 0))),
+            CheckVerdict::NeedsBody if talk.input.len() >= BODY_MAX => {
+                return Step::Done(Err(trouble_of(Mismatch::Expect, 0)));
+            }
+            CheckVerdict::NeedsBody => {}
+        }
+        match self.talk_read(talk) {
+            Received::Bytes(_) => Step::Again,
+            Received::Nothing => Step::Wait,
+            Received::End | Received::Cut => Step::Done(Err(Trouble::Closed)),
+            Received::Broken(errno) => Step::Done(Err(Trouble::Socket("recv()", errno))),
+        }
+    }
+
+    fn talk_read(&mut self, talk: &mut Talk) -> Received {
+        talk.transport
+            .receive(&mut talk.input, READ, &mut self.buffers)
+    }
+
+    fn match_of(&self, check: &HealthCheck) -> Option<&'static MatchBlock> {
+        self.config.http.matches.get(check.matches?.index())
+    }
+}
+
+fn trouble_of(mismatch: Mismatch, status: u16) -> Trouble {
+    match mismatch {
+        Mismatch::Status => Trouble::Status(status),
+        Mismatch::Header => Trouble::Condition("header"),
+        Mismatch::Body => Trouble::Condition("body"),
+        Mismatch::Require => Trouble::Condition("require"),
+        Mismatch::Expect => Trouble::Condition("expect"),
+    }
+}
