@@ -124,6 +124,9 @@ counters! {
     RequestsDenied, Counter, "requests_denied", "requests", "Requests refused by allow and deny.";
     RequestsOverActive, Counter, "requests_over_active", "requests", "Requests refused because max_active_requests were being worked on.";
     ConnectionsLimited, Counter, "connections_limited", "connections", "Client connections closed by limit_accept before a byte was read.";
+    HealthChecksPassed, Counter, "health_checks_passed", "checks", "Active checks that were passed.";
+    HealthChecksFailed, Counter, "health_checks_failed", "checks", "Active checks that failed.";
+    HealthChecksUnhealthy, Gauge, "health_checks_unhealthy", "peers", "Peers that get no requests because of an active check, once for each such check.";
     LogLinesWritten, Counter, "log_lines_written", "lines", "Access log lines written.";
     LogLinesDropped, Counter, "log_lines_dropped", "lines", "Log lines lost because their file could not take them.";
     LoopTurns, Counter, "loop_turns", "turns", "Turns of the event loop.";

@@ -323,7 +323,7 @@ impl Group {
                     Err(NoPeer::Failed)
                 }
                 Some(peer) if peer.enter_unconditionally() => Ok(peer.slot),
-                Some(peer) if !peer.down => Err(NoPeer::Full),
+                Some(peer) if peer.is_up() => Err(NoPeer::Full),
                 _ => Err(NoPeer::Failed),
             };
         }

@@ -6,7 +6,7 @@
 
 use crate::roster::Slot;
 use kp_config::model::PeerAddress;
-use kp_shm::{Health, PeerRow};
+use kp_shm::{CheckRow, Health, PeerRow};
 
 /// Settings and facts of one address.
 #[derive(Debug)]
@@ -31,6 +31,8 @@ pub(crate) struct Peer {
     pub(crate) sid: String,
     /// In flight and health: what is true of the peer whatever the weights are.
     pub(crate) facts: PeerRow,
+    /// What active checks say of it, and whether each wants to have passed first.
+    pub(crate) checks: Vec<(CheckRow, bool)>,
     /// Its turn in the round, whose scale is the group's weights: generations with other weights use another row.
     pub(crate) turn: PeerRow,
 }
@@ -43,12 +45,21 @@ impl Peer {
 
     /// Whether a request of a session that is its own may be sent to it now.
     pub(crate) fn is_usable_for_its_own(&self, now_ms: u64) -> bool {
-        !self.down && !self.is_resting(self.facts.health(), now_ms) && !self.is_full()
+        self.is_up() && !self.is_resting(self.facts.health(), now_ms) && !self.is_full()
     }
 
     /// Up and well, but `max_conns` connections are in use.
     pub(crate) fn is_only_full(&self, now_ms: u64) -> bool {
-        !self.down && !self.drain && !self.is_resting(self.facts.health(), now_ms) && self.is_full()
+        self.is_up()
+            && !self.drain
+            && !self.is_resting(self.facts.health(), now_ms)
+            && self.is_full()
+    }
+
+    /// Not `down`, and every active check lets it.
+    pub(crate) fn is_up(&self) -> bool {
+        let mut checks = self.checks.iter();
+        !self.down && checks.all(|(row, mandatory)| row.admits(*mandatory))
     }
 
     fn is_full(&self) -> bool {
@@ -73,9 +84,9 @@ impl Peer {
         entered
     }
 
-    /// Takes a place in flight without a look at health: the only peer of a group is always tried.
+    /// Takes a place in flight without a look at failures: the only peer of a group is always tried.
     pub(crate) fn enter_unconditionally(&self) -> bool {
-        !self.down && self.facts.admit(self.max_conns)
+        self.is_up() && self.facts.admit(self.max_conns)
     }
 
     fn claim_trial(&self, now_ms: u64) -> bool {
@@ -196,6 +207,7 @@ mod tests {
                 drain: false,
                 sid: String::new(),
                 facts: row,
+                checks: Vec::new(),
                 turn: row,
             }
         };

@@ -5,7 +5,7 @@
 
 use crate::md5;
 use crate::peer::Peer;
-use kp_config::model::{PeerAddress, ServerLine, Upstream};
+use kp_config::model::{HealthCheck, PeerAddress, ServerLine, Upstream};
 use kp_shm::{Key, PeerRow, Row, Shm};
 use std::collections::{HashMap, VecDeque};
 
@@ -248,6 +248,12 @@ impl Roster {
     fn hire(&mut self, line: usize, server: &ServerLine, member: &Member, which: &[u8]) -> Peer {
         let name = name_of(&member.address);
         let (facts, turn) = self.rows(&name, which);
+        let check = |check: &HealthCheck| {
+            let row = self.shm.checks();
+            let row = row.claim(&self.upstream.name, &name, &check.identity);
+            (row, check.mandatory)
+        };
+        let checks = self.upstream.checks.iter().map(check).collect();
         let sid = if server.route.is_empty() {
             md5::hexadecimal(name.as_bytes())
         } else {
@@ -268,6 +274,7 @@ impl Roster {
             drain: server.drain,
             sid,
             facts,
+            checks,
             turn,
         }
     }

@@ -84,6 +84,7 @@ impl Worker {
             last_accept_ms: now_ms + LAST_ACCEPT_MS,
         };
         self.drain = Some(drain);
+        self.leave_probes();
         self.close_idle_upstreams();
         self.leave_names();
         for key in self.clients.keys() {

@@ -33,6 +33,7 @@ mod pairs;
 mod panic_note;
 mod park;
 mod preamble;
+mod probe;
 mod reactor;
 mod relay;
 mod response_head;

@@ -181,9 +181,7 @@ impl Worker {
             return;
         }
         let group = &self.config.http.upstreams[upstream.index()];
-        let row = self
-            .shm_checks()
-            .claim(&group.name, &name, &check.identity);
+        let row = self.shm_checks().claim(&group.name, &name, &check.identity);
         let now_ms = self.clock.mono_ms;
         // Another generation may have checked less often.
         let interval_ms = check.interval.as_millis() as u64 + check.jitter.as_millis() as u64;
@@ -253,7 +251,8 @@ impl Worker {
     /// A check may be due, and it may be this worker's.
     fn probe_due(&mut self, key: Key) {
         let (now_ms, me) = (self.clock.mono_ms, self.probes.me);
-        let crowded = self.connections() + ROOM.min(self.connections_max / 4) >= self.connections_max;
+        let crowded =
+            self.connections() + ROOM.min(self.connections_max / 4) >= self.connections_max;
         let Some(target) = self.probes.targets.at(key) else {
             return;
         };
@@ -302,8 +301,14 @@ impl Worker {
         let cause = result.as_ref().err().map_or(0, Trouble::code);
         let change = row.record(result.is_ok(), thresholds, cause, now_ms);
         let due_ms = row.due_ms();
-        let mine = row.lease().take(me, now_ms, due_ms.max(now_ms) + target.grace_ms());
-        let wake_ms = if mine { due_ms } else { due_ms + target.grace_ms() };
+        let mine = row
+            .lease()
+            .take(me, now_ms, due_ms.max(now_ms) + target.grace_ms());
+        let wake_ms = if mine {
+            due_ms
+        } else {
+            due_ms + target.grace_ms()
+        };
         if let Some(change) = change {
             let group = &self.config.http.upstreams[target.upstream.index()].name;
             log_change(group, target, change, result.as_ref().err());

@@ -18,6 +18,7 @@ use crate::memory::Memory;
 use crate::names::Names;
 use crate::own::Own;
 use crate::pairs::Pairs;
+use crate::probe::Probes;
 use crate::response_head::RESPONSE_HEAD_MAX;
 use crate::secure::Secure;
 use crate::slots::Slots;
@@ -83,6 +84,8 @@ pub(crate) struct Worker {
     pub(crate) queue: VecDeque<u64>,
     /// Connections whose TLS handshake can go on.
     pub(crate) handshakes: VecDeque<u64>,
+    /// Active checks.
+    pub(crate) probes: Probes,
     pub(crate) groups: Groups,
     pub(crate) pool: Pool,
     /// Seeded for this worker.
@@ -156,6 +159,10 @@ impl Worker {
             spare: Vec::new(),
             queue: VecDeque::new(),
             handshakes: VecDeque::new(),
+            probes: Probes::new(
+                kp_shm::Claimant::new(heritage.row, std::process::id()),
+                u64::from_ne_bytes(seed),
+            ),
             groups: Groups::new(
                 &config.http.upstreams,
                 &heritage.shm,
@@ -205,6 +212,7 @@ impl Worker {
 
     /// Serves until drained or stopped.
     pub(crate) fn run(&mut self) -> u8 {
+        self.sync_probes();
         let mut events = Events::with_capacity(EVENTS);
         let mut due = Vec::new();
         while !self.stopping && !self.is_drained() {
@@ -301,6 +309,12 @@ impl Worker {
             Kind::Own => self.own_event(key.index),
             Kind::Name => self.names.note(key),
             Kind::Exchange => {}
+            Kind::Probe => {
+                if let Some(target) = self.probes.at(key) {
+                    target.note(event, &mut self.buffers);
+                    self.queue.push_back(key.token(Kind::Probe));
+                }
+            }
         }
     }
 
@@ -313,6 +327,7 @@ impl Worker {
             match kind {
                 Kind::Client => self.serve_client(key),
                 Kind::Exchange => self.drive(key),
+                Kind::Probe => self.drive_probe(key),
                 Kind::Listener | Kind::Upstream | Kind::Own | Kind::Name => {}
             }
         }
@@ -321,6 +336,7 @@ impl Worker {
     fn expired(&mut self, token: u64) {
         match token::parse(token) {
             Some((Kind::Client, key)) => self.client_timeout(key),
+            Some((Kind::Probe, key)) => self.probe_timeout(key),
             Some((Kind::Upstream, key)) => {
                 let Some(upstream) = self.upstreams.peek(key) else {
                     return;
@@ -402,7 +418,7 @@ impl Worker {
 
     /// Connections in use, of both sides, as nginx counts them.
     pub(crate) fn connections(&self) -> usize {
-        self.clients.len() + self.upstreams.len()
+        self.clients.len() + self.upstreams.len() + self.probes.open()
     }
 
     /// Takes an accepted connection in.
@@ -489,6 +505,11 @@ impl Worker {
         } else if proxy_protocol {
             self.refuse_distrusted(key);
         }
+    }
+
+    /// What active checks have found out, of all processes.
+    pub(crate) fn shm_checks(&self) -> kp_shm::Checks {
+        self.shm.checks()
     }
 
     /// Writes this process's state onto the scoreboard.

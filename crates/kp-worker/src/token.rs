@@ -16,6 +16,8 @@ pub(crate) enum Kind {
     Exchange = 4,
     /// A socket of a lookup of a name.
     Name = 5,
+    /// An active check.
+    Probe = 6,
 }
 
 /// A slot of a known kind: index and generation.
@@ -46,6 +48,7 @@ pub(crate) fn parse(token: u64) -> Option<(Kind, Key)> {
         3 => Kind::Own,
         4 => Kind::Exchange,
         5 => Kind::Name,
+        6 => Kind::Probe,
         _ => return None,
     };
     Some((
@@ -70,6 +73,7 @@ mod tests {
             Kind::Own,
             Kind::Exchange,
             Kind::Name,
+            Kind::Probe,
         ] {
             for key in [
                 Key {

@@ -11,10 +11,10 @@ use crate::token::{Key, Kind};
 use crate::transport::{Received, Sent, Transport};
 use kp_config::model::{CheckProtocol, HealthCheck, MatchBlock, PeerAddress};
 use kp_http::{BodyDecoder, HeadReader, Method};
+use kp_proxy::Exchange;
 use kp_proxy::health::{
     CheckVerdict, Mismatch, check_exchange, check_greeting, check_head, judge, judge_bytes,
 };
-use kp_proxy::Exchange;
 use kp_shm::Counter;
 use kp_tls::TlsError;
 use std::hash::BuildHasher;
@@ -335,7 +335,9 @@ impl Worker {
             Shake::Ended(errno) => failed(
                 &self.counters,
                 match errno {
-                    Some(errno) => format!("the peer closed the connection in SSL handshake ({errno})"),
+                    Some(errno) => {
+                        format!("the peer closed the connection in SSL handshake ({errno})")
+                    }
                     None => "the peer closed the connection in SSL handshake".to_owned(),
                 },
             ),
@@ -364,10 +366,7 @@ impl Worker {
         let rest = talk.output.get(talk.sent..).unwrap_or_default();
         if !rest.is_empty() {
             let stretch = [IoSlice::new(rest)];
-            match talk
-                .transport
-                .send(&stretch, rest.len(), &mut self.buffers)
-            {
+            match talk.transport.send(&stretch, rest.len(), &mut self.buffers) {
                 Sent::Bytes(0) => return Step::Wait,
                 Sent::Bytes(count) => talk.sent += count,
                 Sent::Moved => {}
