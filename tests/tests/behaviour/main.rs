@@ -24,6 +24,7 @@ mod draining;
 mod failing;
 mod framing;
 mod headers;
+mod health;
 mod integrity;
 mod lifecycle;
 mod limits;
