@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 use kp_tests::origin::response;
-use nix::sys::signal::Signal;
 use kp_tests::tls::{Acceptor, Authority};
 use kp_tests::{Conversation, Kp, Origin, Setup, process, wait};
+use nix::sys::signal::Signal;
 
 const SOON: Duration = Duration::from_secs(15);
 
