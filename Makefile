@@ -9,7 +9,7 @@ BIN ?= $(TARGET)/release/kp
 export CARGO PORT TARGET DESTDIR PREFIX BIN
 
 .DEFAULT_GOAL := help
-.PHONY: help build run reload test check bench fuzz install install-files deb deb-test nginx-tests probe clean bench-reload brownout soak
+.PHONY: help build run reload test check bench fuzz install install-files deb deb-test nginx-tests probe clean bench-reload brownout soak scale
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -55,6 +55,11 @@ brownout: ## a slow, a refusing and a healthy server under load, beside nginx; w
 	program=$$($(CARGO) test --locked -p kp-tests --test brownout --no-run --message-format json 2>/dev/null \
 	    | sed -n 's/.*"executable":"\([^"]*brownout[^"]*\)".*/\1/p') && \
 	scripts/brownout "$$program" "$$(realpath $(TARGET)/quick/kp)"
+
+scale: ## as many idle connections as CONNECTIONS=60000 on 4 workers, then a request on each
+	@scripts/need cargo cc
+	$(CARGO) build --locked --profile quick -p kp
+	KP_BIN=$$(realpath $(TARGET)/quick/kp) $(CARGO) test --locked -p kp-tests --test scale -- $(or $(CONNECTIONS),60000)
 
 soak: ## reloads, kills, upgrades, rotations in random order under load (SEED= MINUTES=6)
 	@scripts/need cargo cc
