@@ -262,7 +262,6 @@ impl Lookup {
             }
         }
         outcome.found.sort_unstable();
-        outcome.found.dedup();
         outcome.found.truncate(ADDRESSES_MAX);
         outcome.reason = match outcome.found.is_empty() {
             true => outcome.reason.or(Some(Reason::NoAddress)),

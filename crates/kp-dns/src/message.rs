@@ -152,7 +152,6 @@ fn records(message: &Message<&[u8]>, name: &HostName, kind: Kind) -> Option<Says
     }
     Some(if !addresses.is_empty() {
         addresses.sort_unstable();
-        addresses.dedup();
         Says::Addresses(addresses, ttl)
     } else if !hosts.is_empty() {
         Says::Hosts(hosts, ttl)

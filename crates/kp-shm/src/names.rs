@@ -41,7 +41,7 @@ const HEADER: usize = USED + ROWS / 64;
 const STALE_MS: u64 = 600_000;
 
 /// One address of a name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct NameAddress {
     /// The address.
     pub address: IpAddr,

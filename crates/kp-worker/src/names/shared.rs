@@ -295,10 +295,7 @@ impl Worker {
         let row = shared.row;
         let (version, old) = row.read().unwrap_or_else(|| (row.version(), Vec::new()));
         let addresses = merged(outcome, &old, shared.wanted.service);
-        let same = |one: &[NameAddress], other: &[NameAddress]| {
-            one.len() == other.len() && one.iter().all(|address| other.contains(address))
-        };
-        if !same(&addresses, &old) {
+        if addresses != old {
             row.publish(version, &addresses);
         }
         if row.replace_state(GOOD) > GOOD {
@@ -459,6 +456,9 @@ fn merged(outcome: &Outcome, old: &[NameAddress], service: bool) -> Vec<NameAddr
             addresses.push(*address);
         }
     }
+    // One answer is one text, in whatever order it came.
+    addresses.sort_unstable();
+    addresses.dedup();
     addresses
 }
 
