@@ -28,7 +28,7 @@ impl Patient {
         let (told, count) = (Arc::clone(&script), Arc::clone(&checks));
         let origin = Origin::start(move |conversation: &mut Conversation| {
             conversation.answer_all(|request| {
-                if request.head.target() != "/hz" {
+                if request.target() != "/hz" {
                     return response(200, name.as_bytes());
                 }
                 let mut script = told.lock().unwrap();
@@ -400,8 +400,8 @@ fn a_check_is_a_request_of_its_location_at_the_port_it_names() {
         .start();
     kp.wait_error("is healthy: 1 check passed");
     let request = helper.last();
-    assert_eq!(request.head.method(), "GET");
-    assert_eq!(request.head.target(), "/hz?a=b");
+    assert_eq!(request.method(), "GET");
+    assert_eq!(request.target(), "/hz?a=b");
     assert_eq!(request.head.field("host"), Some("u"));
     assert_eq!(request.head.field("x-check"), Some("yes"));
     assert_eq!(request.head.field("x-client"), None, "there is no client");
@@ -463,7 +463,7 @@ fn a_unix_socket_is_checked() {
 fn passive_and_active_act_together() {
     let dying = Origin::start(|conversation: &mut Conversation| {
         let request = conversation.request()?;
-        if request.head.target() == "/hz" {
+        if request.target() == "/hz" {
             conversation.send(response(200, b""))?;
         }
         Ok(())
