@@ -66,7 +66,7 @@ fn scale(count: u64) -> ExitCode {
     println!("{open} connections on {WORKERS} workers, all idle:\n{status}");
     let each = |now: u64, then: u64| now.saturating_sub(then) as f64 / open as f64;
     println!(
-        "each costs {:.2} KiB in kp and {:.2} KiB of the machine, both ends of its sockets included",
+        "each costs {:.2} KiB in kp and {:.2} KiB in the kernel, both ends included",
         each(after.0, before.0),
         each(after.1, before.1)
     );
@@ -145,7 +145,7 @@ fn ask(stream: &mut TcpStream) -> Option<()> {
     answer[..count].starts_with(b"HTTP/1.1 200").then_some(())
 }
 
-/// What the machine uses, without what it only remembers of files.
+/// What the kernel uses for its own objects, sockets and files among them.
 fn kernel_kib() -> u64 {
     let text = std::fs::read_to_string("/proc/meminfo").expect("the table");
     let value = |name: &str| -> u64 {
@@ -153,5 +153,5 @@ fn kernel_kib() -> u64 {
         let number = line.and_then(|line| line.split_whitespace().nth(1)?.parse().ok());
         number.expect("a number of KiB")
     };
-    value("MemTotal:") - value("MemAvailable:")
+    value("Slab:")
 }
