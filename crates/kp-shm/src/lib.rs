@@ -23,7 +23,7 @@ pub use checks::{CheckChange, CheckRow, CheckState, Checks, Thresholds};
 pub use counters::{Block, Counter, Counters, Kind};
 pub use lease::{Claimant, Lease};
 pub use names::{NameAddress, NameRow, Names};
-pub use peers::{Health, Key, PeerRow, Peers};
+pub use peers::{Answers, Ejection, Health, Key, PeerRow, Peers};
 pub use places::{Journal, Place, PlaceZone, Taken};
 pub use rates::{EXCESS_MAX, Exceeded, Hashed, RateZone};
 pub use repair::Repair;

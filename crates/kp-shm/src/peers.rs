@@ -28,6 +28,13 @@ const IN_FLIGHT: usize = 9;
 const HEALTH: usize = 10;
 const PENALTY: usize = 11;
 const SLOW_START: usize = 12;
+const EJECTION: usize = 13;
+/// The average time of answers, and when the last of them came.
+const LATENCY: usize = 14;
+const ANSWERED: usize = 15;
+/// On the line of the key, since only answers touch them: 5xx in a row, and two windows of answers.
+const STREAK: usize = 4;
+const WINDOWS: [usize; 2] = [5, 6];
 const WIDTH: usize = 16;
 
 /// Directory header: rows handed out so far, claims that found no room, and the first row that was taken back (`tag | row
@@ -481,6 +488,55 @@ impl Health {
     }
 }
 
+/// How outlier detection has dealt with a peer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ejection {
+    /// How often it was ejected lately.
+    pub times: u16,
+    /// It is out, or its time has passed and nobody has noticed yet.
+    pub out: bool,
+    /// When its (last) ejection ends, monotonic.
+    pub until_ms: u64,
+}
+
+impl Ejection {
+    fn pack(self) -> u64 {
+        Health {
+            fails: self.times,
+            on_trial: self.out,
+            checked_ms: self.until_ms,
+        }
+        .pack()
+    }
+
+    fn unpack(word: u64) -> Self {
+        let Health {
+            fails,
+            on_trial,
+            checked_ms,
+        } = Health::unpack(word);
+        Self {
+            times: fails,
+            out: on_trial,
+            until_ms: checked_ms,
+        }
+    }
+}
+
+/// Answers of a peer in the window of now and the one before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Answers {
+    /// Failures since the last success.
+    pub in_a_row: u64,
+    /// All of them.
+    pub answers: u64,
+    /// Those that were failures.
+    pub failures: u64,
+}
+
+const COUNT_MASK: u64 = (1 << 20) - 1;
+const WINDOW_MASK: u64 = (1 << 24) - 1;
+
 /// The facts about one peer. Read-modify-write only on shared rows; a private row has one writer and pays for nothing.
 #[derive(Debug, Clone, Copy)]
 pub struct PeerRow {
@@ -601,6 +657,96 @@ impl PeerRow {
     /// It is to be asked little at first, from now on.
     pub fn begin_slow_start(&self, now_ms: u64) {
         self.cells[SLOW_START].store(now_ms, Relaxed);
+    }
+
+    /// Until when outlier detection keeps it out, and how often it did; one word.
+    pub fn ejection(&self) -> Ejection {
+        Ejection::unpack(self.cells[EJECTION].load(Relaxed))
+    }
+
+    /// Replaces `old` by `new`; `false` if another process was faster.
+    pub fn replace_ejection(&self, old: Ejection, new: Ejection) -> bool {
+        self.cells[EJECTION]
+            .compare_exchange(old.pack(), new.pack(), Relaxed, Relaxed)
+            .is_ok()
+    }
+
+    /// The average time of its answers in sixteenths of a millisecond; 0: it has not answered yet.
+    pub fn latency(&self) -> u64 {
+        self.cells[LATENCY].load(Relaxed)
+    }
+
+    /// Takes another answer into the average, by a quarter.
+    pub fn note_latency(&self, time_ms: u64, now_ms: u64) {
+        let time = time_ms.min(1 << 40).saturating_mul(16).max(1);
+        let _ = self.cells[LATENCY].fetch_update(Relaxed, Relaxed, |average| {
+            Some(match average {
+                0 => time,
+                average => ((average.saturating_mul(3).saturating_add(time)) / 4).max(1),
+            })
+        });
+        self.cells[ANSWERED].store(now_ms, Relaxed);
+    }
+
+    /// When its last answer came, or somebody went to see whether it is faster now.
+    pub fn answered_ms(&self) -> u64 {
+        self.cells[ANSWERED].load(Relaxed)
+    }
+
+    /// Goes to see; `false` if another process was faster.
+    pub fn replace_answered(&self, old_ms: u64, now_ms: u64) -> bool {
+        self.cells[ANSWERED]
+            .compare_exchange(old_ms, now_ms, Relaxed, Relaxed)
+            .is_ok()
+    }
+
+    /// Counts an answer into the window of this number, and returns the answers and failures of it and the window before,
+    /// and how many failures came in a row.
+    pub fn note_answer(&self, window: u64, failed: bool) -> Answers {
+        let streak = &self.cells[STREAK];
+        let in_a_row = if failed {
+            streak.fetch_add(1, Relaxed) + 1
+        } else {
+            if streak.load(Relaxed) != 0 {
+                streak.store(0, Relaxed);
+            }
+            0
+        };
+        let number = window & WINDOW_MASK;
+        let cell = &self.cells[WINDOWS[(window & 1) as usize]];
+        let next = |word: u64| {
+            let fresh = if word >> 40 == number {
+                word
+            } else {
+                number << 40
+            };
+            let full = fresh >> 20 & COUNT_MASK == COUNT_MASK;
+            Some(if full {
+                fresh
+            } else {
+                fresh + (1 << 20) + u64::from(failed)
+            })
+        };
+        let (Ok(old) | Err(old)) = cell.fetch_update(Relaxed, Relaxed, next);
+        let this = next(old).unwrap_or(0);
+        let before = self.cells[WINDOWS[(window & 1 ^ 1) as usize]].load(Relaxed);
+        let before = if before >> 40 == number.wrapping_sub(1) & WINDOW_MASK {
+            before
+        } else {
+            0
+        };
+        Answers {
+            in_a_row,
+            answers: (this >> 20 & COUNT_MASK) + (before >> 20 & COUNT_MASK),
+            failures: (this & COUNT_MASK) + (before & COUNT_MASK),
+        }
+    }
+
+    /// Forgets the answers counted so far.
+    pub fn forget_answers(&self) {
+        for cell in [STREAK, WINDOWS[0], WINDOWS[1]] {
+            self.cells[cell].store(0, Relaxed);
+        }
     }
 
     /// Replaces the penalty; `false` if another process was faster.

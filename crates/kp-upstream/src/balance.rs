@@ -14,6 +14,16 @@ pub(crate) struct Added {
     index: usize,
     weight: i64,
     in_flight: i64,
+    /// What is least for who is chosen, and the weight it is measured by.
+    load: u64,
+    share: i64,
+}
+
+impl Added {
+    /// Its load on the scale of the other's weight, so that two can be compared without division.
+    fn load_beside(&self, other: &Self) -> i128 {
+        i128::from(self.load) * i128::from(other.share)
+    }
 }
 
 impl Group {
@@ -54,18 +64,13 @@ impl Group {
     ) -> Option<usize> {
         loop {
             self.collect(tier.clone(), tried, now_ms);
-            let mut best = *self.added.first()?;
-            for candidate in &self.added {
-                if self.load(candidate, &best) < self.load(&best, candidate) {
-                    best = *candidate;
-                }
+            for added in &mut self.added {
+                added.load = added.in_flight.max(0) as u64;
             }
-            let mut added = std::mem::take(&mut self.added);
-            added.retain(|candidate| self.load(candidate, &best) == self.load(&best, candidate));
-            self.added = added;
+            self.keep_least(now_ms)?;
             let best = match self.added.as_slice() {
                 [only] => only.index,
-                _ => self.turn()?,
+                _ => self.turn(now_ms)?,
             };
             if self.settle(best, now_ms) {
                 return Some(best);
@@ -73,15 +78,64 @@ impl Group {
         }
     }
 
-    /// `a`'s connections on the scale of `b`'s weight, so that two loads can be compared without division.
-    fn load(&self, a: &Added, b: &Added) -> i128 {
-        let weight = self.peers.get(b.index).map_or(1, |peer| peer.weight);
-        i128::from(a.in_flight) * i128::from(weight)
+    /// The peer that needs the least time for its weight and connections; round robin among equals.
+    pub(crate) fn least_time(
+        &mut self,
+        tier: Range<usize>,
+        inflight: bool,
+        tried: &Tried,
+        now_ms: u64,
+    ) -> Option<usize> {
+        loop {
+            self.collect(tier.clone(), tried, now_ms);
+            let (peers, mut longest) = (&self.peers, 1);
+            for added in &mut self.added {
+                let time = |peer: &crate::peer::Peer| peer.time(inflight, now_ms);
+                added.load = peers.get(added.index).map_or(0, time);
+                longest = longest.max(added.load);
+            }
+            for added in &mut self.added {
+                // Of whom nothing is known one attempt finds out.
+                let time = match added.load {
+                    0 if added.in_flight > 0 => longest,
+                    time => time.max(1),
+                };
+                added.load = time.saturating_mul(added.in_flight.max(0) as u64 + 1);
+            }
+            self.keep_least(now_ms)?;
+            let best = match self.added.as_slice() {
+                [only] => only.index,
+                _ => self.turn(now_ms)?,
+            };
+            if self.settle(best, now_ms) {
+                if let Some(peer) = self.peers.get(best) {
+                    peer.chosen(now_ms);
+                }
+                return Some(best);
+            }
+        }
+    }
+
+    /// Keeps those of the collected whose load is least for their weight.
+    fn keep_least(&mut self, now_ms: u64) -> Option<()> {
+        let peers = &self.peers;
+        for added in &mut self.added {
+            added.share = peers.get(added.index).map_or(1, |peer| peer.share(now_ms));
+        }
+        let mut best = *self.added.first()?;
+        for candidate in &self.added {
+            if candidate.load_beside(&best) < best.load_beside(candidate) {
+                best = *candidate;
+            }
+        }
+        self.added
+            .retain(|candidate| candidate.load_beside(&best) == best.load_beside(candidate));
+        Some(())
     }
 
     fn round(&mut self, now_ms: u64) -> Option<usize> {
         loop {
-            let best = self.turn()?;
+            let best = self.turn(now_ms)?;
             if self.settle(best, now_ms) {
                 return Some(best);
             }
@@ -102,19 +156,21 @@ impl Group {
                     index,
                     weight: 0,
                     in_flight: peer.facts.in_flight(),
+                    load: 0,
+                    share: 1,
                 });
             }
         }
     }
 
     /// Adds to everybody collected and returns who is largest, the earliest among equals.
-    fn turn(&mut self) -> Option<usize> {
+    fn turn(&mut self, now_ms: u64) -> Option<usize> {
         let mut best: Option<(usize, i64)> = None;
         for added in &mut self.added {
             let Some(peer) = self.peers.get(added.index) else {
                 continue;
             };
-            added.weight = peer.effective_weight();
+            added.weight = peer.effective_weight(now_ms);
             let current = peer.turn.advance(added.weight);
             if best.is_none_or(|(_, largest)| current > largest) {
                 best = Some((added.index, current));
@@ -300,6 +356,196 @@ mod tests {
         );
     }
 
+    fn slow(port: u16) -> ServerLine {
+        ServerLine {
+            slow_start: Duration::from_secs(10),
+            fail_timeout: Duration::from_secs(1),
+            ..server(port, 1)
+        }
+    }
+
+    /// The share of `a` in a second of steady load from `now` on.
+    fn share(groups: &mut Groups, from_ms: u64) -> f64 {
+        let mut its = 0;
+        for request in 0..200 {
+            let peer = pick(groups, from_ms + request * 5).unwrap();
+            groups.finished(peer, Outcome::Ok, from_ms + request * 5);
+            its += u32::from(letter(peer) == 'a');
+        }
+        f64::from(its) / 200.0
+    }
+
+    #[test]
+    fn a_peer_that_is_well_again_begins_slowly() {
+        for balancer in [Balancer::RoundRobin, Balancer::LeastConn] {
+            let mut groups = groups(upstream(balancer, vec![slow(1), slow(2)]));
+            assert_eq!(share(&mut groups, 1_000), 0.5, "nobody was away");
+            let failed = pick(&mut groups, 2_000).unwrap();
+            assert_eq!(letter(failed), 'a');
+            groups.finished(failed, Outcome::Failed, 2_000);
+            let trial = (0..10).find_map(|_| {
+                let peer = pick(&mut groups, 3_001).unwrap();
+                if letter(peer) == 'a' {
+                    return Some(peer);
+                }
+                groups.finished(peer, Outcome::Ok, 3_001);
+                None
+            });
+            groups.finished(trial.unwrap(), Outcome::Ok, 3_001);
+            let mut at = |after: u64| share(&mut groups, 3_001 + after);
+            assert!(at(500) <= 0.15);
+            let half = at(4_500);
+            assert!((0.25..=0.40).contains(&half), "{half}");
+            let whole = at(10_000);
+            assert!((0.45..=0.55).contains(&whole), "{whole}");
+        }
+    }
+
+    #[test]
+    fn the_order_without_growth_is_that_of_the_weights() {
+        let picks = |slow_start| {
+            let lines = servers(&[5, 1, 1])
+                .into_iter()
+                .map(|line| ServerLine { slow_start, ..line });
+            let mut groups = groups(upstream(Balancer::RoundRobin, lines.collect()));
+            let picks = (0..50).map(|_| letter(pick(&mut groups, 1).unwrap()));
+            picks.collect::<String>()
+        };
+        assert_eq!(
+            picks(Duration::ZERO),
+            picks(Duration::from_secs(10)),
+            "also on a larger scale"
+        );
+    }
+
+    #[test]
+    fn active_checks_decide_and_begin_slow_starts() {
+        let shm = Shm::private().unwrap();
+        let process = shm.scoreboard().claim(1, 0);
+        let check = |identity: &str, mandatory| kp_config::model::HealthCheck {
+            identity: identity.to_owned(),
+            mandatory,
+            ..crate::fixture::check()
+        };
+        let group = Upstream {
+            checks: vec![check("one", false), check("two", true)],
+            ..upstream(Balancer::RoundRobin, vec![slow(1), slow(2)])
+        };
+        let mut groups = Groups::new(&[group], &shm, process, 1);
+        let result = |identity, port, passed, now| {
+            let name = format!("127.0.0.1:{port}");
+            let once = kp_shm::Thresholds {
+                fails: 1,
+                passes: 1,
+            };
+            shm.checks()
+                .claim("u", &name, identity)
+                .record(passed, once, 0, now);
+        };
+        assert_eq!(pick(&mut groups, 1), None, "\"two\" is mandatory");
+        result("two", 2, true, 1);
+        assert_eq!(share(&mut groups, 1_000), 0.0);
+        result("two", 1, true, 1);
+        assert_eq!(
+            share(&mut groups, 2_000),
+            0.5,
+            "a first pass is no recovery"
+        );
+        result("one", 1, false, 3_000);
+        assert_eq!(share(&mut groups, 3_000), 0.0);
+        result("one", 2, false, 4_000);
+        assert_eq!(
+            groups.pick(U, &at(4_000), &mut Tried::new()),
+            Err(crate::NoPeer::Failed)
+        );
+        result("one", 1, true, 4_000);
+        result("one", 2, true, 4_000);
+        assert_eq!(share(&mut groups, 4_000), 0.5, "both grow alike");
+        result("one", 1, false, 20_000);
+        result("one", 1, true, 21_000);
+        assert!(share(&mut groups, 21_500) <= 0.15);
+    }
+
+    #[test]
+    fn a_new_member_begins_slowly() {
+        let line = ServerLine {
+            addresses: Vec::new(),
+            ..slow(1)
+        };
+        let mut groups = groups(upstream(Balancer::RoundRobin, vec![line]));
+        let member = |port| crate::Member {
+            address: server(port, 1).addresses.remove(0),
+            weight: 0,
+            backup: false,
+        };
+        groups.set_members(U, 0, &[member(2), member(3)], 1_000);
+        let mut one = |from: u64| {
+            let mut count = 0;
+            for request in 0..200 {
+                let peer = pick(&mut groups, from + request * 5).unwrap();
+                count += u32::from(groups.name(peer) == "127.0.0.1:1");
+                groups.finished(peer, Outcome::Ok, from);
+            }
+            if from == 1_000 {
+                groups.set_members(U, 0, &[member(1), member(2), member(3)], 2_000);
+            }
+            count
+        };
+        assert_eq!(one(1_000), 0);
+        assert!((1..=20).contains(&one(2_500)));
+        assert!((62..=71).contains(&one(12_001)));
+    }
+
+    /// Closed loop of `clients`; peers answer after their own time. How many answers each gave.
+    fn loop_of(balancer: Balancer, clients: usize, times: &[u64]) -> Vec<u32> {
+        let mut groups = groups(upstream(balancer, servers(&vec![1; times.len()])));
+        let mut running: Vec<(u64, u64, crate::PeerId)> = Vec::new();
+        let mut counts = vec![0; times.len()];
+        for now in 1..5_000u64 {
+            let (over, rest): (Vec<_>, Vec<_>) =
+                running.into_iter().partition(|(end, ..)| *end <= now);
+            running = rest;
+            for (_, began, peer) in over {
+                let time = Some((now - began) as u32);
+                let answer = crate::Answer {
+                    outcome: Outcome::Ok,
+                    status: 200,
+                    header_ms: time,
+                    last_byte_ms: time,
+                };
+                groups.observe(peer, &answer, now);
+                groups.finished(peer, Outcome::Ok, now);
+                counts[peer.index()] += 1;
+            }
+            while running.len() < clients {
+                let peer = pick(&mut groups, now).unwrap();
+                running.push((now + times[peer.index()], now, peer));
+            }
+        }
+        counts
+    }
+
+    #[test]
+    fn a_slow_peer_gets_little() {
+        for (last_byte, inflight) in [(false, false), (true, false), (true, true)] {
+            let balancer = Balancer::LeastTime {
+                last_byte,
+                inflight,
+            };
+            for clients in [1, 4, 20] {
+                let counts = loop_of(balancer.clone(), clients, &[100, 10]);
+                let share = f64::from(counts[0]) / f64::from(counts[0] + counts[1]);
+                assert!(
+                    share <= 0.15 && counts[0] > 0,
+                    "{clients} clients: {counts:?}"
+                );
+            }
+            let equal = loop_of(balancer, 6, &[10, 10, 10]);
+            let (least, most) = (equal.iter().min().unwrap(), equal.iter().max().unwrap());
+            assert!(*least * 10 >= *most * 9, "{equal:?}");
+        }
+    }
+
     /// Two workers over the same rows; the second takes from the first what it was about to have.
     fn overtaken(first: ServerLine, overtake: impl Fn(&mut Groups)) -> (Option<usize>, Vec<i64>) {
         let shm = Shm::private().unwrap();
@@ -318,7 +564,7 @@ mod tests {
         let (mut one, mut other) = (worker(0), worker(1));
         let group = one.only();
         group.collect(0..2, &Tried::new(), 20_000);
-        assert_eq!(group.turn(), Some(0));
+        assert_eq!(group.turn(20_000), Some(0));
         overtake(&mut other);
         assert!(!group.settle(0, 20_000));
         let picked = group.round(20_000);
@@ -358,7 +604,7 @@ mod tests {
             ..server(1, 5)
         };
         let (picked, weights) = overtaken(resting, |other| {
-            other.only().peers[0].failed(15_000);
+            other.only().peers[0].failed(15_000, false);
             assert!(other.only().peers[0].enter(19_999));
         });
         assert_eq!((picked, weights), (Some(1), vec![0, 0]));

@@ -20,6 +20,7 @@ pub(crate) fn server(port: u16, weight: u32) -> ServerLine {
         max_conns: 0,
         max_fails: 1,
         fail_timeout: Duration::from_secs(10),
+        slow_start: Duration::ZERO,
         backup: false,
         down: false,
         resolve: None,
@@ -49,6 +50,8 @@ pub(crate) fn upstream(balancer: Balancer, servers: Vec<ServerLine>) -> Upstream
         resolver: None,
         resolver_timeout: std::time::Duration::from_secs(30),
         checks: Vec::new(),
+        outliers: None,
+        max_ejected_percent: None,
         queue: None,
         retry_budget: None,
         sticky: None,
@@ -89,4 +92,24 @@ pub(crate) fn pick(groups: &mut Groups, now_ms: u64) -> Option<PeerId> {
 /// The peer's letter: `a` is the first of its group.
 pub(crate) fn letter(peer: PeerId) -> char {
     char::from(b'a' + peer.index() as u8)
+}
+
+/// `health_check` as it is without parameters.
+pub(crate) fn check() -> kp_config::model::HealthCheck {
+    kp_config::model::HealthCheck {
+        location: kp_config::model::LocationId(0),
+        identity: String::new(),
+        interval: Duration::from_secs(5),
+        jitter: Duration::ZERO,
+        fails: 1,
+        passes: 1,
+        uri: "/".to_owned(),
+        port: None,
+        matches: None,
+        mandatory: false,
+        protocol: kp_config::model::CheckProtocol::Http,
+        https: false,
+        keepalive_time: Duration::ZERO,
+        span: Span::default(),
+    }
 }

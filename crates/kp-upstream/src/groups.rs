@@ -4,10 +4,11 @@ use crate::balance;
 use crate::budget::Budget;
 use crate::hash;
 use crate::ketama::Ring;
+use crate::outliers::{Answer, PeerChange};
 use crate::peer::Peer;
 use crate::roster::{Member, Roster, Slot};
 use crate::tried::Tried;
-use kp_config::model::{Balancer, PeerAddress, Upstream, UpstreamId};
+use kp_config::model::{Balancer, OutlierDetection, PeerAddress, Upstream, UpstreamId};
 use kp_shm::{Row, Sessions, Shm};
 use std::net::IpAddr;
 use std::ops::Range;
@@ -122,11 +123,15 @@ impl Groups {
                 false
             }
             Outcome::Ok => {
-                facts.succeeded();
+                facts.succeeded(now_ms);
                 false
             }
-            Outcome::Failed => facts.failed(now_ms),
+            Outcome::Failed => {
+                let kept = facts.is_at_the_edge() && !group.may_lose(peer.slot, now_ms);
+                facts.failed(now_ms, kept)
+            }
         };
+        group.note_end(facts);
         facts.facts.release();
         group.budget.end_attempt();
         group.roster.settle(peer.slot);
@@ -158,6 +163,19 @@ impl Groups {
             let peers = group.peers.iter();
             peers.map(move |peer| PeerId::new(upstream, peer.slot))
         })
+    }
+
+    /// What the end of an attempt says about a peer's times and failures; before [`Groups::finished`], which ends it.
+    pub fn observe(&mut self, peer: PeerId, answer: &Answer, now_ms: u64) {
+        if let Some(group) = self.groups.get_mut(peer.upstream.index()) {
+            group.observe(peer.slot, answer, now_ms);
+        }
+    }
+
+    /// An ejection or return of a peer of this group that this process brought about and nobody was told of yet.
+    pub fn next_change(&mut self, upstream: UpstreamId) -> Option<(PeerId, PeerChange)> {
+        let (slot, change) = self.groups.get_mut(upstream.index())?.events.pop()?;
+        Some((PeerId::new(upstream, slot), change))
     }
 
     /// What names a peer in sessions: its `route=`, or the MD5 of its address, as nginx.
@@ -225,6 +243,7 @@ impl Groups {
 enum Method {
     RoundRobin,
     LeastConn,
+    LeastTime { last_byte: bool, inflight: bool },
     IpHash,
     Hash,
     Ketama(Ring),
@@ -249,6 +268,10 @@ pub(crate) struct Group {
     /// What a pick under way has added to whom; kept for its memory.
     pub(crate) added: Vec<balance::Added>,
     roster: Roster,
+    pub(crate) outliers: Option<OutlierDetection>,
+    pub(crate) max_ejected_percent: Option<u32>,
+    /// Ejections and returns that nobody has been told of.
+    pub(crate) events: Vec<(Slot, PeerChange)>,
 }
 
 impl Group {
@@ -266,6 +289,9 @@ impl Group {
             random,
             added: Vec::new(),
             roster,
+            outliers: upstream.outliers,
+            max_ejected_percent: upstream.max_ejected_percent,
+            events: Vec::new(),
         };
         group.arrange();
         group
@@ -297,6 +323,13 @@ impl Group {
         self.method = match self.roster.upstream().balancer {
             Balancer::RoundRobin => Method::RoundRobin,
             Balancer::LeastConn => Method::LeastConn,
+            Balancer::LeastTime {
+                last_byte,
+                inflight,
+            } => Method::LeastTime {
+                last_byte,
+                inflight,
+            },
             Balancer::IpHash => Method::IpHash,
             Balancer::Hash {
                 consistent: false, ..
@@ -308,8 +341,27 @@ impl Group {
         };
     }
 
+    /// Which time of an answer is looked at, if any.
+    pub(crate) fn looks_at_last_byte(&self) -> Option<bool> {
+        match self.method {
+            Method::LeastTime { last_byte, .. } => Some(last_byte),
+            _ => self
+                .outliers
+                .is_some_and(|outliers| outliers.latency_factor_percent != 0)
+                .then_some(false),
+        }
+    }
+
+    /// An attempt of this process is over. Which one is not known: on average they began at the average.
+    fn note_end(&self, peer: &Peer) {
+        let (waiting, sum) = peer.waiting.get();
+        if waiting != 0 {
+            peer.waiting.set((waiting - 1, sum - sum / waiting));
+        }
+    }
+
     /// A peer that belongs to the group, or left it while attempts were under way.
-    fn peer(&self, slot: Slot) -> Option<&Peer> {
+    pub(crate) fn peer(&self, slot: Slot) -> Option<&Peer> {
         match self.roster.position(slot)? {
             Some(position) => self.peers.get(position),
             None => self.roster.gone(slot),
@@ -327,6 +379,9 @@ impl Group {
                 _ => Err(NoPeer::Failed),
             };
         }
+        if self.outliers.is_some() {
+            self.notice_returns(query.now_ms);
+        }
         tried.begin_pick();
         let picked = match self.choose(query, tried) {
             None if !tried.backup && self.primaries < self.peers.len() => {
@@ -335,14 +390,21 @@ impl Group {
             }
             picked => picked,
         };
-        let slot = picked.and_then(|at| Some(self.peers.get(at)?.slot));
-        match slot {
-            Some(slot) => {
-                tried.insert(slot.index as usize);
-                Ok(slot)
-            }
-            None => Err(self.why_none(query.now_ms, tried)),
+        let picked = match picked {
+            Some(index) => index,
+            None => match self.why_none(query.now_ms, tried) {
+                NoPeer::Full => return Err(NoPeer::Full),
+                NoPeer::Failed => self.last_resort(tried).ok_or(NoPeer::Failed)?,
+            },
+        };
+        let peer = self.peers.get(picked).ok_or(NoPeer::Failed)?;
+        tried.insert(peer.slot.index as usize);
+        if matches!(self.method, Method::LeastTime { inflight: true, .. }) {
+            let (waiting, sum) = peer.waiting.get();
+            peer.waiting
+                .set((waiting + 1, sum.wrapping_add(query.now_ms)));
         }
+        Ok(peer.slot)
     }
 
     fn choose(&mut self, query: &PickQuery, tried: &mut Tried) -> Option<usize> {
@@ -356,10 +418,13 @@ impl Group {
         if matches!(self.method, Method::LeastConn) {
             return self.least_conn(tier, tried, now_ms);
         }
+        if let Method::LeastTime { inflight, .. } = self.method {
+            return self.least_time(tier, inflight, tried, now_ms);
+        }
         // The other methods spread over the primaries only; nginx allows no backup beside them.
         if !tried.backup && self.primaries > 1 {
             let picked = match &self.method {
-                Method::RoundRobin | Method::LeastConn => None,
+                Method::RoundRobin | Method::LeastConn | Method::LeastTime { .. } => None,
                 Method::IpHash => self.ip_hash(query.client, tried, now_ms),
                 Method::Hash if query.hash_key.is_empty() => None,
                 Method::Hash => self.hash(query.hash_key, tried, now_ms),

@@ -7,6 +7,7 @@
 use crate::roster::Slot;
 use kp_config::model::PeerAddress;
 use kp_shm::{CheckRow, Health, PeerRow};
+use std::cell::Cell;
 
 /// Settings and facts of one address.
 #[derive(Debug)]
@@ -24,15 +25,23 @@ pub(crate) struct Peer {
     pub(crate) max_conns: u32,
     pub(crate) max_fails: u32,
     pub(crate) fail_timeout_ms: u64,
+    /// How long its share grows when it is new or well again; 0: not at all.
+    pub(crate) slow_start_ms: u64,
+    /// The size of a weight of 1 in the round: larger where shares grow.
+    pub(crate) scale: i64,
     pub(crate) down: bool,
     /// Only sessions that it has are sent to it.
     pub(crate) drain: bool,
     /// What names it in sessions.
     pub(crate) sid: String,
+    /// What active checks say of it, and whether it waits for the first pass.
+    pub(crate) checks: Vec<(CheckRow, bool)>,
+    /// Whether outlier detection may have ejected it.
+    pub(crate) is_watched: bool,
+    /// Attempts of this process under way and the sum of their beginnings, where the balancer wants to know.
+    pub(crate) waiting: Cell<(u64, u64)>,
     /// In flight and health: what is true of the peer whatever the weights are.
     pub(crate) facts: PeerRow,
-    /// What active checks say of it, and whether each wants to have passed first.
-    pub(crate) checks: Vec<(CheckRow, bool)>,
     /// Its turn in the round, whose scale is the group's weights: generations with other weights use another row.
     pub(crate) turn: PeerRow,
 }
@@ -45,21 +54,32 @@ impl Peer {
 
     /// Whether a request of a session that is its own may be sent to it now.
     pub(crate) fn is_usable_for_its_own(&self, now_ms: u64) -> bool {
-        self.is_up() && !self.is_resting(self.facts.health(), now_ms) && !self.is_full()
+        self.is_well(now_ms) && !self.is_full()
+    }
+
+    /// Neither taken out by its settings, nor by checks, nor by what it answered.
+    fn is_well(&self, now_ms: u64) -> bool {
+        self.is_up() && !self.is_out(now_ms)
+    }
+
+    /// Neither its settings nor active checks take it out.
+    pub(crate) fn is_up(&self) -> bool {
+        let admits = |(check, mandatory): &(CheckRow, bool)| check.admits(*mandatory);
+        !self.down && self.checks.iter().all(admits)
+    }
+
+    /// Left alone for failures, or ejected.
+    pub(crate) fn is_out(&self, now_ms: u64) -> bool {
+        let ejected = |peer: &Self| {
+            let ejection = peer.facts.ejection();
+            ejection.out && now_ms < ejection.until_ms
+        };
+        self.is_resting(self.facts.health(), now_ms) || self.is_watched && ejected(self)
     }
 
     /// Up and well, but `max_conns` connections are in use.
     pub(crate) fn is_only_full(&self, now_ms: u64) -> bool {
-        self.is_up()
-            && !self.drain
-            && !self.is_resting(self.facts.health(), now_ms)
-            && self.is_full()
-    }
-
-    /// Not `down`, and every active check lets it.
-    pub(crate) fn is_up(&self) -> bool {
-        let mut checks = self.checks.iter();
-        !self.down && checks.all(|(row, mandatory)| row.admits(*mandatory))
+        !self.drain && self.is_well(now_ms) && self.is_full()
     }
 
     fn is_full(&self) -> bool {
@@ -106,11 +126,21 @@ impl Peer {
         }
     }
 
-    /// The attempt failed. `true` if the peer is left alone from now on.
-    pub(crate) fn failed(&self, now_ms: u64) -> bool {
+    /// Whether one more failure means that the peer is left alone.
+    pub(crate) fn is_at_the_edge(&self) -> bool {
+        self.max_fails != 0 && u32::from(self.facts.health().fails) + 1 >= self.max_fails
+    }
+
+    /// The attempt failed. `true` if the peer is left alone from now on, which it is not if it is `kept`.
+    pub(crate) fn failed(&self, now_ms: u64, kept: bool) -> bool {
+        let most = if kept {
+            self.max_fails.saturating_sub(1) as u16
+        } else {
+            u16::MAX
+        };
         let fails = loop {
             let health = self.facts.health();
-            let fails = health.fails.saturating_add(1);
+            let fails = health.fails.saturating_add(1).min(most);
             if self.facts.replace_health(
                 health,
                 Health {
@@ -132,7 +162,7 @@ impl Peer {
     }
 
     /// The attempt went well: if it was made after the rest, the failures are forgotten.
-    pub(crate) fn succeeded(&self) {
+    pub(crate) fn succeeded(&self, now_ms: u64) {
         loop {
             let health = self.facts.health();
             if !health.on_trial || health.fails == 0 {
@@ -142,8 +172,18 @@ impl Peer {
                 .facts
                 .replace_health(health, Health { fails: 0, ..health })
             {
+                if self.max_fails != 0 && u32::from(health.fails) >= self.max_fails {
+                    self.begin_slow_start(now_ms);
+                }
                 return;
             }
+        }
+    }
+
+    /// It is well again: its share grows from now on, where it has a slow start.
+    pub(crate) fn begin_slow_start(&self, now_ms: u64) {
+        if self.slow_start_ms != 0 {
+            self.facts.begin_slow_start(now_ms);
         }
     }
 
@@ -162,13 +202,58 @@ impl Peer {
     }
 
     /// The weight that counts for the coming pick, lowered by failures; each look at it recovers by one.
-    pub(crate) fn effective_weight(&self) -> i64 {
+    pub(crate) fn effective_weight(&self, now_ms: u64) -> i64 {
         let penalty = self.turn.penalty();
         if penalty == 0 {
-            return self.weight.into();
+            return self.grown(self.weight.into(), now_ms);
         }
         self.change_penalty(|penalty| penalty.saturating_sub(1));
-        i64::from(self.weight) - penalty.min(self.weight.into()) as i64
+        let weight = i64::from(self.weight) - penalty.min(self.weight.into()) as i64;
+        self.grown(weight, now_ms)
+    }
+
+    /// The weight to measure its connections by.
+    pub(crate) fn share(&self, now_ms: u64) -> i64 {
+        self.grown(self.weight.into(), now_ms)
+    }
+
+    /// A weight in the size of the round, as far as it has grown: in proportion to the time of the slow start.
+    fn grown(&self, weight: i64, now_ms: u64) -> i64 {
+        let whole = weight.saturating_mul(self.scale);
+        if self.slow_start_ms == 0 {
+            return whole;
+        }
+        let checks = self.checks.iter().map(|(check, _)| check.recovered_ms());
+        let began_ms = checks.fold(self.facts.slow_start_ms(), u64::max);
+        let elapsed = now_ms.saturating_sub(began_ms);
+        if began_ms == 0 || elapsed >= self.slow_start_ms {
+            return whole;
+        }
+        let part = i128::from(whole) * i128::from(elapsed) / i128::from(self.slow_start_ms);
+        i64::try_from(part).unwrap_or(whole).max(1)
+    }
+
+    /// The average time of its answers in sixteenths of a millisecond, 0 where nothing is known or what is known is so
+    /// old that it is worth a look; with `inflight` no less than what attempts under way have waited.
+    pub(crate) fn time(&self, inflight: bool, now_ms: u64) -> u64 {
+        let average = self.facts.latency();
+        let (waiting, sum) = self.waiting.get();
+        if inflight && waiting != 0 {
+            let waited = (waiting.saturating_mul(now_ms)).saturating_sub(sum) / waiting;
+            return average.max(waited.saturating_mul(16));
+        }
+        let age = now_ms.saturating_sub(self.facts.answered_ms());
+        let old = (average / 16 * 3 / 4).max(self.fail_timeout_ms);
+        if age >= old && self.facts.in_flight() == 0 {
+            return 0;
+        }
+        average
+    }
+
+    /// It was chosen by its time.
+    pub(crate) fn chosen(&self, now_ms: u64) {
+        self.facts
+            .replace_answered(self.facts.answered_ms(), now_ms);
     }
 
     fn change_penalty(&self, change: impl Fn(u64) -> u64) {
@@ -200,6 +285,11 @@ mod tests {
                 server: 0,
                 weight: 1,
                 backup: false,
+                slow_start_ms: 0,
+                scale: 1,
+                checks: Vec::new(),
+                is_watched: false,
+                waiting: Cell::default(),
                 max_conns: 0,
                 max_fails: 1,
                 fail_timeout_ms: 1000,
@@ -207,7 +297,6 @@ mod tests {
                 drain: false,
                 sid: String::new(),
                 facts: row,
-                checks: Vec::new(),
                 turn: row,
             }
         };
@@ -217,14 +306,15 @@ mod tests {
     #[test]
     fn exactly_one_of_many_makes_the_trial() {
         let peers = peers(4);
+        let facts = peers[0].facts;
         let begin = std::sync::Barrier::new(4);
         let trials = std::sync::atomic::AtomicU64::new(0);
         std::thread::scope(|scope| {
-            for peer in &peers {
+            for peer in peers {
                 let (begin, trials) = (&begin, &trials);
                 scope.spawn(move || {
                     for round in 1..=2000u64 {
-                        peer.failed(round * 10_000);
+                        peer.failed(round * 10_000, false);
                         begin.wait();
                         if peer.enter(round * 10_000 + 1001) {
                             trials.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
@@ -236,10 +326,6 @@ mod tests {
             }
         });
         assert_eq!(trials.into_inner(), 2000);
-        assert_eq!(
-            peers[0].facts.in_flight(),
-            0,
-            "who was too late holds no place"
-        );
+        assert_eq!(facts.in_flight(), 0, "who was too late holds no place");
     }
 }

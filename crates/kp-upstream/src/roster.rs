@@ -5,8 +5,9 @@
 
 use crate::md5;
 use crate::peer::Peer;
-use kp_config::model::{HealthCheck, PeerAddress, ServerLine, Upstream};
-use kp_shm::{Key, PeerRow, Row, Shm};
+use kp_config::model::{PeerAddress, ServerLine, Upstream};
+use kp_shm::{CheckRow, Key, PeerRow, Row, Shm};
+use std::cell::Cell;
 use std::collections::{HashMap, VecDeque};
 
 /// An address that belongs to a server line now.
@@ -144,7 +145,7 @@ impl Roster {
                             let peer = self.hire(line, &server, member, server.name.as_bytes());
                             // What others know already, or the line's first addresses, is not new.
                             if is_known && peer.facts.is_first() {
-                                peer.facts.begin_slow_start(now_ms);
+                                peer.begin_slow_start(now_ms);
                             }
                             peer
                         }
@@ -248,12 +249,6 @@ impl Roster {
     fn hire(&mut self, line: usize, server: &ServerLine, member: &Member, which: &[u8]) -> Peer {
         let name = name_of(&member.address);
         let (facts, turn) = self.rows(&name, which);
-        let check = |check: &HealthCheck| {
-            let row = self.shm.checks();
-            let row = row.claim(&self.upstream.name, &name, &check.identity);
-            (row, check.mandatory)
-        };
-        let checks = self.upstream.checks.iter().map(check).collect();
         let sid = if server.route.is_empty() {
             md5::hexadecimal(name.as_bytes())
         } else {
@@ -261,7 +256,6 @@ impl Roster {
         };
         Peer {
             address: member.address.clone(),
-            name,
             slot: self.slot(),
             line,
             server: 0,
@@ -270,13 +264,27 @@ impl Roster {
             max_conns: server.max_conns,
             max_fails: server.max_fails.min(u16::MAX.into()),
             fail_timeout_ms: u64::try_from(server.fail_timeout.as_millis()).unwrap_or(u64::MAX),
+            slow_start_ms: u64::try_from(server.slow_start.as_millis()).unwrap_or(u64::MAX),
+            scale: scale_of(&self.upstream),
+            checks: self.checks(&name),
+            is_watched: self.upstream.outliers.is_some(),
+            waiting: Cell::default(),
             down: server.down,
             drain: server.drain,
             sid,
+            name,
             facts,
-            checks,
             turn,
         }
+    }
+
+    /// The group's active checks of a peer, found by the same names wherever it is checked.
+    fn checks(&self, name: &str) -> Vec<(CheckRow, bool)> {
+        let checks = self.upstream.checks.iter();
+        let row = |identity: &str| self.shm.checks().claim(&self.upstream.name, name, identity);
+        checks
+            .map(|check| (row(&check.identity), check.mandatory))
+            .collect()
     }
 
     fn slot(&mut self) -> Slot {
@@ -348,6 +356,16 @@ fn weight_of(member: &Member, server: &ServerLine) -> u32 {
     weight.max(1)
 }
 
+/// The size of a weight of 1 in the round. Shares that grow need steps smaller than a weight.
+fn scale_of(upstream: &Upstream) -> i64 {
+    let slow = |server: &ServerLine| !server.slow_start.is_zero();
+    if upstream.servers.iter().any(slow) {
+        1000
+    } else {
+        1
+    }
+}
+
 /// Of lines whose addresses are found while kp runs the name stands for them: peers come and go within the round.
 fn weights_of(upstream: &Upstream) -> [u8; 16] {
     let mut text = String::new();
@@ -361,6 +379,9 @@ fn weights_of(upstream: &Upstream) -> [u8; 16] {
             text.push_str(&server.name);
             text.push_str(&rest);
         }
+    }
+    if scale_of(upstream) != 1 {
+        text.push_str("scaled");
     }
     Key::of(&[text.as_bytes()]).to_bytes()
 }

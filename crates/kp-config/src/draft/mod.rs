@@ -4,6 +4,7 @@
 //! number of arguments and repetition, then let the row's setter write the draft. Defaults and inheritance are
 //! `resolve`'s business.
 
+mod ejection;
 mod health;
 mod level;
 mod limits;
@@ -511,7 +512,6 @@ const NOT_HERE: &[&str] = &[
     "expires",
     "http3",
     "if_modified_since",
-    "least_time",
     "limit_except",
     "load_module",
     "lock_file",
@@ -523,7 +523,6 @@ const NOT_HERE: &[&str] = &[
     "rewrite_log",
     "satisfy",
     "set_real_ip_from",
-    "slow_start",
     "state",
     "stream",
     "stub_status",

@@ -2,7 +2,7 @@
 
 use super::{HttpDraft, Reader};
 use crate::diagnostic::Diagnostic;
-use crate::model::{PeerAddress, Queue, RetryBudget, Sticky};
+use crate::model::{OutlierDetection, PeerAddress, Queue, RetryBudget, Sticky};
 use crate::span::{Span, Spanned};
 use crate::syntax::{Directive, Word};
 use crate::template::Template;
@@ -25,6 +25,8 @@ pub(crate) struct UpstreamDraft {
     pub(crate) keepalive_timeout: Option<Spanned<Duration>>,
     pub(crate) resolver: Option<Spanned<crate::model::Resolver>>,
     pub(crate) resolver_timeout: Option<Spanned<Duration>>,
+    pub(crate) outliers: Option<Spanned<OutlierDetection>>,
+    pub(crate) max_ejected_percent: Option<Spanned<u32>>,
     pub(crate) queue: Option<Spanned<Queue>>,
     /// `None`: `off`.
     pub(crate) retry_budget: Option<Spanned<Option<RetryBudget>>>,
@@ -40,6 +42,7 @@ pub(crate) struct ServerLineDraft {
     pub(crate) max_conns: u32,
     pub(crate) max_fails: u32,
     pub(crate) fail_timeout: Duration,
+    pub(crate) slow_start: Option<Spanned<Duration>>,
     /// Where it was written, since some balancers refuse it.
     pub(crate) backup: Option<Span>,
     pub(crate) down: bool,
@@ -52,6 +55,7 @@ pub(crate) struct ServerLineDraft {
 #[derive(Debug)]
 pub(crate) enum BalancerDraft {
     LeastConn,
+    LeastTime { last_byte: bool, inflight: bool },
     IpHash,
     Hash { key: Template, consistent: bool },
     Random { two: bool },
@@ -100,6 +104,8 @@ impl HttpDraft {
             keepalive_timeout: None,
             resolver: None,
             resolver_timeout: None,
+            outliers: None,
+            max_ejected_percent: None,
             queue: None,
             retry_budget: None,
             sticky: None,
@@ -125,6 +131,7 @@ impl UpstreamDraft {
             max_conns: 0,
             max_fails: 1,
             fail_timeout: Duration::from_secs(10),
+            slow_start: None,
             backup: None,
             down: false,
             resolve,
@@ -226,7 +233,12 @@ impl UpstreamDraft {
         self.balance(reader, directive, BalancerDraft::Random { two });
     }
 
-    fn balance(&mut self, reader: &mut Reader<'_>, directive: &Directive, balancer: BalancerDraft) {
+    pub(super) fn balance(
+        &mut self,
+        reader: &mut Reader<'_>,
+        directive: &Directive,
+        balancer: BalancerDraft,
+    ) {
         if self.balancer.is_some() {
             let hint = format!("\"{}\" is the last one and holds", directive.name.text);
             reader.warning(directive.at, "load balancing method redefined", hint);
@@ -376,14 +388,14 @@ fn server_parameter(line: &mut ServerLineDraft, word: &Word) -> Result<(), Diagn
         }
         // Already read with the address.
         ("resolve", None) | ("service", Some(_)) => {}
-        ("slow_start", Some(_)) => {
-            let message = format!("the \"{name}\" parameter of \"server\" is not supported yet");
-            let error = Diagnostic::error(word.span, message);
-            return Err(error.hint("leave it out: the server works without it"));
+        ("slow_start", Some(text)) => {
+            let time = value::time(text, Finest::Seconds)
+                .ok_or_else(|| invalid("it is a time in seconds or more, such as 10s"))?;
+            line.slow_start = Some(Spanned::new(time, word.span));
         }
         _ => {
             return Err(invalid(
-                "parameters are: weight=, max_conns=, max_fails=, fail_timeout=, route=, service=, backup, down, drain, resolve",
+                "parameters are: weight=, max_conns=, max_fails=, fail_timeout=, slow_start=, route=, service=, backup, down, drain, resolve",
             ));
         }
     }

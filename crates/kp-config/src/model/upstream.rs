@@ -23,6 +23,10 @@ pub struct Upstream {
     pub queue: Option<Queue>,
     /// `retry_budget`; `None`: off.
     pub retry_budget: Option<RetryBudget>,
+    /// `outlier_detection`; `None`: off.
+    pub outliers: Option<OutlierDetection>,
+    /// `max_ejected_percent`; `None`: all peers may be left alone at once, as in nginx.
+    pub max_ejected_percent: Option<u32>,
     /// `sticky`; `None`: sessions are not kept together.
     pub sticky: Option<Sticky>,
     /// `resolver` of the group, else that of http; there if a server has `resolve`.
@@ -48,6 +52,8 @@ pub struct ServerLine {
     pub max_fails: u32,
     /// `fail_timeout=`, default 10 s.
     pub fail_timeout: Duration,
+    /// `slow_start=`: how long its share grows when it is new or well again; zero: it has all of it at once.
+    pub slow_start: Duration,
     /// `backup`.
     pub backup: bool,
     /// `down`.
@@ -100,6 +106,13 @@ pub enum Balancer {
     RoundRobin,
     /// `least_conn`.
     LeastConn,
+    /// `least_time header|last_byte [inflight]`.
+    LeastTime {
+        /// The time to the end of answers, not to their heads.
+        last_byte: bool,
+        /// Attempts under way count, too.
+        inflight: bool,
+    },
     /// `ip_hash`.
     IpHash,
     /// `hash KEY [consistent]`.
@@ -129,6 +142,21 @@ pub struct Keepalive {
     pub time: Duration,
     /// `keepalive_timeout`, default 60 s idle.
     pub timeout: Duration,
+}
+
+/// `outlier_detection`: which peers are ejected for what they answer. A condition that is 0 is off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OutlierDetection {
+    /// `consecutive_5xx=`: so many answers of 500 to 599, or failures, in a row.
+    pub consecutive_5xx: u32,
+    /// `failure_percent=`: such a share of the answers of the last 10 to 20 seconds, of at least 20.
+    pub failure_percent: u32,
+    /// `latency_factor=`: an average time of so many times the median of the others, in hundredths.
+    pub latency_factor_percent: u32,
+    /// `base_time=`: the first ejection lasts so long, the second twice that, and so on.
+    pub base_time: Duration,
+    /// `max_percent=`: of the group's peers; one may be ejected in any case.
+    pub max_percent: u32,
 }
 
 /// `queue`: requests that wait while every peer has `max_conns` connections in use.

@@ -33,6 +33,7 @@ pub(super) fn resolve(
         max_conns: line.max_conns,
         max_fails: line.max_fails,
         fail_timeout: line.fail_timeout,
+        slow_start: line.slow_start.map_or(Duration::ZERO, |time| time.value),
         backup: line.backup.is_some(),
         down: line.down,
         resolve: line.resolve,
@@ -47,6 +48,13 @@ pub(super) fn resolve(
         balancer: match draft.balancer.map(|balancer| balancer.value) {
             None => Balancer::RoundRobin,
             Some(BalancerDraft::LeastConn) => Balancer::LeastConn,
+            Some(BalancerDraft::LeastTime {
+                last_byte,
+                inflight,
+            }) => Balancer::LeastTime {
+                last_byte,
+                inflight,
+            },
             Some(BalancerDraft::IpHash) => Balancer::IpHash,
             Some(BalancerDraft::Hash { key, consistent }) => Balancer::Hash { key, consistent },
             Some(BalancerDraft::Random { two }) => Balancer::Random { two },
@@ -55,6 +63,8 @@ pub(super) fn resolve(
         resolver: draft.resolver.map(|value| value.value),
         resolver_timeout: or(resolver_timeout, Duration::from_secs(30)),
         checks: Vec::new(),
+        outliers: draft.outliers.map(|value| value.value),
+        max_ejected_percent: draft.max_ejected_percent.map(|value| value.value),
         queue: draft.queue.map(|queue| queue.value),
         retry_budget: draft
             .retry_budget
@@ -89,8 +99,21 @@ fn check_backups(draft: &UpstreamDraft, reader: &mut Reader<'_>) {
         Some(BalancerDraft::IpHash) => Some("ip_hash"),
         Some(BalancerDraft::Hash { .. }) => Some("hash"),
         Some(BalancerDraft::Random { .. }) => Some("random"),
-        Some(BalancerDraft::LeastConn) | None => None,
+        Some(BalancerDraft::LeastConn | BalancerDraft::LeastTime { .. }) | None => None,
     };
+    let slow = draft
+        .servers
+        .iter()
+        .filter_map(|line| line.slow_start.as_ref());
+    for (span, method) in slow.map(|time| time.span).zip(method.into_iter().cycle()) {
+        let error = Diagnostic::error(
+            span,
+            "balancing method does not support parameter \"slow_start\"",
+        );
+        reader.report(error.hint(format!(
+            "\"{method}\" sends a key to its server at once; round robin, least_conn and least_time know a slow start"
+        )));
+    }
     let backups = draft.servers.iter().filter_map(|line| line.backup);
     if let Some(method) = method {
         for span in backups {
