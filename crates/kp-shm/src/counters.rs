@@ -90,6 +90,8 @@ counters! {
     TimeoutsTry, Counter, "timeouts_try", "timeouts", "proxy_try_timeout passed before a response head came.";
     UpstreamNoLivePeers, Counter, "upstream_no_live_peers", "requests", "Attempts for which no peer was live.";
     UpstreamPeersDisabled, Counter, "upstream_peers_disabled", "events", "Failures after which a peer was left alone for its fail_timeout.";
+    UpstreamPeersEjected, Counter, "upstream_peers_ejected", "events", "Ejections of peers by outlier_detection.";
+    UpstreamPeersReturned, Counter, "upstream_peers_returned", "events", "Ends of such ejections.";
     UpstreamTruncated, Counter, "upstream_truncated", "responses", "Responses that the upstream ended before their end.";
     TimeoutsClientHeader, Counter, "timeouts_client_header", "timeouts", "client_header_timeout passed before a head was whole.";
     TimeoutsClientBody, Counter, "timeouts_client_body", "timeouts", "client_body_timeout passed between two reads of a request body.";

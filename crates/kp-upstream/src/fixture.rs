@@ -109,7 +109,6 @@ pub(crate) fn check() -> kp_config::model::HealthCheck {
         mandatory: false,
         protocol: kp_config::model::CheckProtocol::Http,
         https: false,
-        keepalive_time: Duration::ZERO,
         span: Span::default(),
     }
 }

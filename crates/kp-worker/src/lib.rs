@@ -32,6 +32,7 @@ mod pace;
 mod pairs;
 mod panic_note;
 mod park;
+mod peers;
 mod preamble;
 mod probe;
 mod reactor;

@@ -246,6 +246,7 @@ impl Worker {
             .groups
             .pick(group, &query, &mut active.exchange.machine.tried);
         self.key_text = key;
+        self.tell_changes(group);
         self.session_text = session;
         picked
     }
@@ -407,6 +408,7 @@ impl Worker {
     /// Books the end of an attempt at the peer of an upstream connection that never came to be.
     fn finish_peer(&mut self, peer: Option<PeerId>, outcome: Outcome) {
         if let Some(peer) = peer {
+            self.judge_unconnected(peer, outcome);
             self.groups.finished(peer, outcome, self.clock.mono_ms);
             self.call_next(peer.upstream);
         }
@@ -450,6 +452,7 @@ impl Worker {
         if std::mem::take(&mut active.exchange.machine.forgive) {
             active.exchange.machine.tried.forgive(peer);
         }
+        self.judge(active, peer, outcome);
         let disabled = self.groups.finished(peer, outcome, self.clock.mono_ms);
         self.call_next(peer.upstream);
         if disabled {

@@ -21,6 +21,7 @@ mod control;
 mod crashing;
 mod deadlines;
 mod draining;
+mod ejection;
 mod failing;
 mod framing;
 mod headers;
