@@ -204,7 +204,9 @@ impl<'a, 'e> Builder<'a, 'e> {
         server: ServerId,
     ) -> Location {
         let seconds = Duration::from_secs;
+        let body_max = or(level.client_max_body_size.take(), 1 << 20);
         let admission = self.admission(&level);
+        let body_temp = self.reader.temporary("client_body_temp");
         let access_logs = self.access_logs(level.access_logs.take());
         let error_log = self.error_log(level.error_log.as_ref());
         let (lingering, redirects) = (lingering(&mut level), redirects(&mut level));
@@ -213,8 +215,7 @@ impl<'a, 'e> Builder<'a, 'e> {
             level.real_ip_header,
             level.real_ip_recursive,
         );
-        let (keepalive_timeout, keepalive_header) =
-            or(level.keepalive_timeout, (seconds(75), None));
+        let keepalive = or(level.keepalive_timeout, (seconds(75), None));
         Location {
             server,
             matches: LocationMatch::If,
@@ -227,20 +228,16 @@ impl<'a, 'e> Builder<'a, 'e> {
             index: or(level.index, vec![Template::literal("index.html")]),
             default_type: or(level.default_type, "text/plain".to_owned()),
             types: or(level.types, TypeMapId(0)),
-            keepalive_timeout,
-            keepalive_header,
+            keepalive_timeout: keepalive.0,
+            keepalive_header: keepalive.1,
             keepalive_requests: or(level.keepalive_requests, 1000),
             keepalive_time: or(level.keepalive_time, seconds(3600)),
             keepalive_min_timeout: or(level.keepalive_min_timeout, seconds(10)),
             keepalive_disable: or(level.keepalive_disable, KEEPALIVE_DISABLE),
             client_body_timeout: or(level.client_body_timeout, seconds(60)),
-            client_max_body_size: Some(or(level.client_max_body_size, 1 << 20))
-                .filter(|size| *size > 0),
+            client_max_body_size: Some(body_max).filter(|size| *size > 0),
             client_body_buffer_size: or(level.client_body_buffer_size, 16 << 10),
-            client_body_temp_path: or(
-                level.client_body_temp_path,
-                self.reader.temporary("client_body_temp"),
-            ),
+            client_body_temp_path: or(level.client_body_temp_path, body_temp),
             client_body_in_file_only: or(level.client_body_in_file_only, BodyInFile::Off),
             send_timeout: or(level.send_timeout, seconds(60)),
             real_ip,
