@@ -252,8 +252,11 @@ fn binary(bytes: &[u8]) -> Result<ProxyPreamble, ProxyHeaderError> {
 
 /// The addresses of a block, and the TLVs behind them. Other than streams over IP name nobody.
 fn proxied(family: u8, block: &[u8]) -> Result<Option<ProxyHeader>, ProxyHeaderError> {
+    let Some(length) = addresses_len(family) else {
+        return Ok(None);
+    };
     let (addresses, tlvs) = block
-        .split_at_checked(addresses_len(family))
+        .split_at_checked(length)
         .ok_or(ProxyHeaderError::Broken)?;
     if !is_chain(tlvs) {
         return Err(ProxyHeaderError::Broken);
@@ -284,25 +287,24 @@ fn v6(addresses: &[u8], at: usize) -> Option<IpAddr> {
     Some(Ipv6Addr::from(octets).into())
 }
 
-/// Length of the address block. What follows those of an unknown family cannot be told apart, so all of it is skipped.
-fn addresses_len(family: u8) -> usize {
+/// Length of the address block; `None` for an unknown family, whose addresses cannot be told from what follows them.
+fn addresses_len(family: u8) -> Option<usize> {
     match family {
-        0x11 | 0x12 => 12,
-        0x21 | 0x22 => 36,
-        0x31 | 0x32 => UNIX_ADDRESSES,
-        _ => 0,
+        0 => Some(0),
+        0x11 | 0x12 => Some(12),
+        0x21 | 0x22 => Some(36),
+        0x31 | 0x32 => Some(UNIX_ADDRESSES),
+        _ => None,
     }
 }
 
 /// The checksum, if there is one, is that of the whole header with itself as zeros (§2.2.3).
 fn check_sum(header: &[u8], family: u8) -> Result<(), ProxyHeaderError> {
-    let known = matches!(family, 0 | 0x11 | 0x12 | 0x21 | 0x22 | 0x31 | 0x32);
-    let start = FIXED + addresses_len(family);
-    let tlvs = header.get(start..).unwrap_or_default();
-    if !known {
+    let Some(length) = addresses_len(family) else {
         return Ok(());
-    }
-    let mut at = start;
+    };
+    let mut at = FIXED + length;
+    let tlvs = header.get(at..).unwrap_or_default();
     for (kind, value) in (Tlvs { rest: tlvs }) {
         at += 3;
         if kind == TYPE_CHECKSUM {

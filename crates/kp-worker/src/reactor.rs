@@ -438,38 +438,17 @@ impl Worker {
         self.counters.increment(Counter::ConnectionsActive);
         self.serial += self.serial_step;
         let now_ms = self.clock.mono_ms;
-        let listening = &self.listeners[usize::from(listener)];
-        let front = self.fronts.of(listening.server);
-        let proxy_protocol = listening.proxy_protocol;
-        let (transport, phase, wait_ms) = if proxy_protocol {
-            (
-                Transport::new(fd, true),
-                ClientPhase::Preamble,
-                front.head_timeout_ms,
-            )
-        } else if listening.tls {
-            (
-                Transport::with_tls(fd, true, Secure::accepting()),
-                ClientPhase::Handshake,
-                front.handshake_timeout_ms,
-            )
-        } else {
-            (
-                Transport::new(fd, true),
-                ClientPhase::Head,
-                front.head_timeout_ms,
-            )
-        };
+        let (transport, phase, wait_ms) = self.beginning(listener, fd);
         let mut deadline_ms = now_ms + wait_ms;
         if let Some(drain) = &self.drain {
             // It came by an address that is about to be closed, and has the grace of those who were here before.
-            let location = self.location(front.root);
+            let server = self.listeners[usize::from(listener)].server;
+            let location = self.location(self.fronts.of(server).root);
             deadline_ms = deadline_ms.min(drain.unused_end_ms(location, now_ms, now_ms));
         }
-        let timer = self.wheel.create(0);
         let client = Client {
             transport,
-            timer,
+            timer: self.wheel.create(0),
             phase,
             queued: false,
             overload,
@@ -489,9 +468,36 @@ impl Worker {
             remote,
             proxied: None,
         };
+        self.take_in(client);
+    }
+
+    /// What connections of a listener begin with, and how long that may take.
+    fn beginning(&self, listener: u16, fd: OwnedFd) -> (Transport, ClientPhase, u64) {
+        let listening = &self.listeners[usize::from(listener)];
+        let front = self.fronts.of(listening.server);
+        if listening.proxy_protocol {
+            let transport = Transport::new(fd, true);
+            (transport, ClientPhase::Preamble, front.head_timeout_ms)
+        } else if listening.tls {
+            let transport = Transport::with_tls(fd, true, Secure::accepting());
+            (
+                transport,
+                ClientPhase::Handshake,
+                front.handshake_timeout_ms,
+            )
+        } else {
+            let transport = Transport::new(fd, true);
+            (transport, ClientPhase::Head, front.head_timeout_ms)
+        }
+    }
+
+    /// Gives a client its place, its timer and its events.
+    fn take_in(&mut self, client: Client) {
         self.memory.tls_connections += u64::from(client.transport.secure.is_some());
+        let (timer, deadline_ms, phase) = (client.timer, client.deadline_ms, client.phase);
         let key = self.clients.insert(client);
-        self.client_ages.join(key.index, Waits::Head, now_ms);
+        self.client_ages
+            .join(key.index, Waits::Head, self.clock.mono_ms);
         let token = key.token(Kind::Client);
         self.wheel.name(timer, token);
         self.wheel.arm(timer, deadline_ms);
@@ -502,7 +508,7 @@ impl Worker {
         if let Some(Err(error)) = registered {
             log::error!(target: "alert", "epoll_ctl() failed: {error}");
             self.close_client(key);
-        } else if proxy_protocol {
+        } else if phase == ClientPhase::Preamble {
             self.refuse_distrusted(key);
         }
     }

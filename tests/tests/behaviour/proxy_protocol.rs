@@ -133,16 +133,13 @@ fn a_header_comes_once() {
     assert_eq!(second.status(), 400, "a second one is no request");
 }
 
-/// No answer, and nginx's sentence in the log.
-#[test]
-fn what_is_no_header_is_closed() {
-    let kp = site("").start();
+fn broken_headers() -> Vec<(Vec<u8>, String)> {
     let mut third = v4(&[]);
     third[12] = 0x31;
     let broken = |line: &str| {
         format!("broken header: \"{line}\" while reading PROXY protocol, client: 127.0.0.1")
     };
-    for (bytes, logged) in [
+    vec![
         (GET.into(), broken("GET / HTTP/1.1")),
         (
             "PROXY TCP4 192.0.2.1 192.0.2.2 01 80\r\n".into(),
@@ -192,7 +189,14 @@ fn what_is_no_header_is_closed() {
             v4(&tlv(3, b"4321")),
             "wrong checksum while reading PROXY protocol".to_owned(),
         ),
-    ] {
+    ]
+}
+
+/// No answer, and nginx's sentence in the log.
+#[test]
+fn what_is_no_header_is_closed() {
+    let kp = site("").start();
+    for (bytes, logged) in broken_headers() {
         for writing in [Writing::Whole, Writing::Bytes] {
             let before = kp.error_log().len();
             let mut client = kp.client();

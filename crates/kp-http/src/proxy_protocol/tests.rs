@@ -158,6 +158,7 @@ fn binary_headers() {
     }
     // A family that does not exist: its addresses are not taken for TLVs.
     assert_eq!(whole(&v2(1, 0x41, &tlv(9, b"x"))).1, None);
+    assert_eq!(whole(&v2(1, 0x41, &[1, 2, 3, 4])).1, None);
 }
 
 #[test]
