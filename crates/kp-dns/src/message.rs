@@ -103,11 +103,11 @@ pub(crate) fn answer(bytes: &[u8], id: u16, name: &HostName, kind: Kind) -> Opti
     if !asked {
         return None;
     }
-    if header.tc() {
-        return Some(Says::Truncated);
-    }
     if header.rcode() != Rcode::NOERROR {
         return Some(Says::Nothing(Reason::of(header.rcode())));
+    }
+    if header.tc() {
+        return Some(Says::Truncated);
     }
     records(&message, name, kind)
 }

@@ -81,6 +81,8 @@ pub(crate) struct Question {
     sent: usize,
     /// Servers that cannot answer it.
     useless: usize,
+    /// Attempts that came to nothing.
+    failed: usize,
     next_ms: u64,
     open: VecDeque<Attempt>,
     answer: Option<Answer>,
@@ -96,6 +98,7 @@ impl Question {
             server,
             sent: 0,
             useless: 0,
+            failed: 0,
             next_ms: 0,
             open: VecDeque::new(),
             answer: None,
@@ -214,7 +217,8 @@ impl Question {
     /// pauses decide, since a server that is being restarted will be back.
     pub(crate) fn failed(&mut self, number: u32, world: &mut World<'_>) {
         self.close(number, world);
-        if self.answer.is_none() && self.sent < world.servers.len() {
+        self.failed += 1;
+        if self.answer.is_none() && self.failed < world.servers.len() {
             self.next_ms = world.now_ms;
             self.ask(world);
         }
@@ -234,7 +238,7 @@ impl Question {
     /// The name turned out to be another one.
     fn restart(&mut self, server: usize, world: &mut World<'_>) {
         self.close_all(world);
-        (self.server, self.sent, self.useless) = (server, 0, 0);
+        (self.server, self.sent, self.useless, self.failed) = (server, 0, 0, 0);
         self.next_ms = world.now_ms;
         self.ask(world);
     }

@@ -705,17 +705,7 @@ impl Failure {
             }
             Cause::ClientTooSlow => "client sends slower than client_min_rate",
             Cause::ClientReadsTooSlow => "client reads slower than send_min_rate",
-            Cause::ClientGone => match self.phase {
-                Phase::Connect
-                | Phase::Handshake
-                | Phase::SendRequest
-                | Phase::AwaitHead
-                | Phase::ReadBody
-                | Phase::SendResponse => {
-                    "client prematurely closed connection, so upstream connection is closed too"
-                }
-                _ => "client prematurely closed connection",
-            },
+            Cause::ClientGone => self.phase.client_left(),
             Cause::ClientCut => "client prematurely closed connection",
             Cause::Loop => "request came back to this proxy",
             Cause::NoLivePeer => "no live upstreams",
@@ -776,6 +766,21 @@ impl Failure {
 }
 
 impl Phase {
+    /// A client that left, and what it takes along.
+    fn client_left(self) -> &'static str {
+        match self {
+            Self::Connect
+            | Self::Handshake
+            | Self::SendRequest
+            | Self::AwaitHead
+            | Self::ReadBody
+            | Self::SendResponse => {
+                "client prematurely closed connection, so upstream connection is closed too"
+            }
+            _ => "client prematurely closed connection",
+        }
+    }
+
     /// nginx's name of it; empty where nginx says nothing.
     pub fn action(self) -> &'static str {
         match self {
