@@ -12,6 +12,7 @@
 )]
 
 mod brownout;
+mod chaos;
 mod flapping;
 mod matrix;
 mod peer;
