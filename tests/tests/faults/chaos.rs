@@ -133,9 +133,11 @@ fn said(kp: &Kp, flapping: &Origin, what: &str) -> usize {
 }
 
 fn wait_said(kp: &Kp, flapping: &Origin, what: &str, times: usize) {
-    wait::until(SOON, &format!("the peer to be {what} {times} times"), || {
-        said(kp, flapping, what) >= times
-    });
+    wait::until(
+        SOON,
+        &format!("the peer to be {what} {times} times"),
+        || said(kp, flapping, what) >= times,
+    );
 }
 
 /// One of each misfortune, with answers in between.
@@ -190,7 +192,10 @@ fn nothing_is_lost_when_everything_happens() {
 
     let killed = crowd.killed().clone();
     let lost = crowd.lost.lock().expect("losses").clone();
-    let unexcused: Vec<_> = lost.iter().filter(|(who, _)| !killed.contains(who)).collect();
+    let unexcused: Vec<_> = lost
+        .iter()
+        .filter(|(who, _)| !killed.contains(who))
+        .collect();
     assert!(unexcused.is_empty(), "{unexcused:#?}");
 
     // One line for each event, from one process.
@@ -200,9 +205,16 @@ fn nothing_is_lost_when_everything_happens() {
     // Every answer has its line, and every line its answer, but for those that a killed worker took with it.
     let answered = crowd.answered.load(Ordering::SeqCst);
     let lines = kp.lines("numbers.log", answered.saturating_sub(killed.len()));
-    let good: Vec<_> = lines.iter().filter(|line| line.starts_with("200 ")).collect();
+    let good: Vec<_> = lines
+        .iter()
+        .filter(|line| line.starts_with("200 "))
+        .collect();
     let distinct: HashSet<_> = good.iter().collect();
     assert_eq!(distinct.len(), good.len(), "a line is there twice");
     assert!(good.len().abs_diff(answered) <= lost.len() + killed.len());
-    assert!(lines.iter().all(|line| !line.starts_with('5') && !line.starts_with('4')));
+    assert!(
+        lines
+            .iter()
+            .all(|line| !line.starts_with('5') && !line.starts_with('4'))
+    );
 }
