@@ -8,8 +8,7 @@ use crate::settings;
 const NGINX: &str = "1.31.5";
 
 /// http modules that nginx builds by default and kp does not have.
-const LACKS: [&str; 22] = [
-    "access",
+const LACKS: [&str; 18] = [
     "auth_basic",
     "autoindex",
     "browser",
@@ -19,8 +18,6 @@ const LACKS: [&str; 22] = [
     "geo",
     "grpc",
     "gzip",
-    "limit_conn",
-    "limit_req",
     "memcached",
     "mirror",
     "referer",
@@ -28,7 +25,6 @@ const LACKS: [&str; 22] = [
     "split_clients",
     "ssi",
     "tunnel",
-    "upstream_least_time",
     "userid",
     "uwsgi",
 ];
