@@ -57,12 +57,14 @@ impl Worker {
         } = *deadlines;
         let judged_ms = self.keep_pace(active, wants.client_read, wants.client_write);
         if let Some(client) = self.clients.peek(active.client) {
+            // A file has no upstream whose timer would say when more of it may go.
             arm(
                 &mut self.wheel,
                 client.timer,
                 client_read
                     .min(client_write)
                     .min(discard)
+                    .min(rate)
                     .min(wait)
                     .min(judged_ms),
             );
