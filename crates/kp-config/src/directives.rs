@@ -422,7 +422,7 @@ table! {
     "proxy_limit_rate" "rate", HSL, (1), ONCE, "0", {}, [level evaluated_size limit_rate], "How many bytes a second are read from the upstream; 0 is no limit.";
     "proxy_upgrade" "protocol ... | off", HSL, (1+), ONCE, "websocket", {}, [level upgrade upgrade], "Protocols a client may switch to through kp (kp's own).";
     "proxy_upgrade_timeout" "time", HSL, (1), ONCE, "1h", {}, [level time upgrade_timeout], "How long a switched connection may be idle (kp's own).";
-    "proxy_forwarding" "edge | append | off", HSL, (1), ONCE, "off", {}, [level forwarding forwarding], "Adds X-Forwarded-For, -Proto, -Host and -Port, Forwarded, Via and X-Request-Id: `edge` replaces what the client sent, `append` extends it (kp's own).";
+    "proxy_forwarding" "edge | append | off", HSL, (1), ONCE, "off", {}, [level forwarding forwarding], "Adds X-Forwarded-For, -Proto, -Host and -Port, Forwarded, Via and X-Request-Id: `edge` replaces what the client sent, `append` extends it, where there is a `set_real_ip_from` only what those say whom it names (kp's own).";
     "proxy_ssl_server_name" "on | off", HSL, (1), ONCE, "off", {}, [level flag tls_server_name], "Whether upstreams with `https://` are told the name that is asked for (SNI).";
     "proxy_ssl_name" "name", HSL, (1), ONCE, "$proxy_host", {}, [level template tls_name], "That name, which the upstream's certificate must have, too.";
     "proxy_ssl_verify" "on | off", HSL, (1), ONCE, "off", {}, [level flag tls_verify], "Whether the upstream's certificate is verified.";

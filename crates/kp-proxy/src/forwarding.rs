@@ -1,13 +1,13 @@
 //! `proxy_forwarding`: what the upstream learns about the client and the way a request took.
 //!
 //! Decides the values of `X-Forwarded-*`, `Forwarded` (RFC 7239), `Via` (RFC 9110 §7.6.3) and `X-Request-Id`, and
-//! whether a request has been here before. `edge` believes nothing the client says about it, `append` extends it. A
-//! `proxy_set_header` of the same name wins over both.
+//! whether a request has been here before. `edge` believes nothing the client says about it, `append` extends it, but where
+//! `set_real_ip_from` says whose word is taken, only what those say. A `proxy_set_header` of the same name wins over both.
 
 use crate::heads::LocationHeads;
 use crate::program::Program;
 use crate::{Context, Exchange, vars};
-use kp_config::model::Forwarding;
+use kp_config::model::{Forwarding, RealIpHeader};
 use kp_config::template::{Builtin, Variable};
 use kp_http::{Known, RequestHead, Version};
 use std::net::SocketAddr;
@@ -61,14 +61,28 @@ pub(crate) fn write(
     if mode == Forwarding::Off {
         return;
     }
-    let append = mode == Forwarding::Append;
+    let (sender, believed) = sender(exchange, context);
+    let append = mode == Forwarding::Append && believed;
+    let last = if append {
+        sender
+    } else {
+        exchange.connection.remote
+    };
+    if !heads.set.has(Known::XForwardedFor) {
+        out.extend_from_slice(b"X-Forwarded-For: ");
+        if append {
+            vars::forwarded_for(&exchange.request.head, out);
+        }
+        vars::remote_address(last, out);
+        out.extend_from_slice(b"\r\n");
+    }
     write_x_forwarded(out, exchange, program, context, heads, append);
     if !heads.set.has(Known::Forwarded) {
         out.extend_from_slice(b"Forwarded: ");
         if append {
             extend(out, &exchange.request.head, Known::Forwarded);
         }
-        forwarded_element(out, exchange, program, context);
+        forwarded_element(out, last, exchange, program, context);
         out.extend_from_slice(b"\r\n");
     }
     if !heads.set.has(Known::Via) {
@@ -87,6 +101,21 @@ pub(crate) fn write(
     }
 }
 
+/// Who sent the request, and whether it is believed about those before it. With `real_ip_header proxy_protocol` that is whom
+/// the PROXY header names: what passed the connection on wrote nothing of the request.
+fn sender(exchange: &Exchange, context: &Context<'_>) -> (Option<SocketAddr>, bool) {
+    let connection = &exchange.connection;
+    let location = context.config.http.locations.get(exchange.location.index());
+    let Some(real_ip) = location.and_then(|location| location.real_ip.as_ref()) else {
+        return (connection.remote, true);
+    };
+    let sender = match (&real_ip.header, &connection.proxied) {
+        (RealIpHeader::ProxyProtocol, Some(_)) => connection.remote,
+        _ => connection.connected,
+    };
+    (sender, real_ip.trusts(sender.map(|sender| sender.ip())))
+}
+
 /// `Via` (RFC 9110 §7.6.3) with what names this group of processes.
 fn write_via(out: &mut Vec<u8>, exchange: &Exchange, context: &Context<'_>, append: bool) {
     out.extend_from_slice(b"Via: ");
@@ -101,7 +130,7 @@ fn write_via(out: &mut Vec<u8>, exchange: &Exchange, context: &Context<'_>, appe
     out.extend_from_slice(b"\r\n");
 }
 
-/// The `X-Forwarded-` fields.
+/// The `X-Forwarded-` fields about what was asked for.
 fn write_x_forwarded(
     out: &mut Vec<u8>,
     exchange: &mut Exchange,
@@ -110,21 +139,6 @@ fn write_x_forwarded(
     heads: &LocationHeads,
     append: bool,
 ) {
-    if !heads.set.has(Known::XForwardedFor) {
-        let builtin = if append {
-            Builtin::ProxyAddXForwardedFor
-        } else {
-            Builtin::RemoteAddr
-        };
-        line(
-            out,
-            b"X-Forwarded-For: ",
-            builtin,
-            exchange,
-            program,
-            context,
-        );
-    }
     let scheme_kept = append && keep(out, &exchange.request.head, Known::XForwardedProto, heads);
     if !scheme_kept && !heads.set.has(Known::XForwardedProto) {
         line(
@@ -212,19 +226,19 @@ fn extend(out: &mut Vec<u8>, head: &RequestHead, known: Known) {
 /// RFC 7239 §4: `for=…;host=…;proto=…`. An IPv6 address is bracketed and quoted (§6).
 fn forwarded_element(
     out: &mut Vec<u8>,
+    client: Option<SocketAddr>,
     exchange: &mut Exchange,
     program: &Program,
     context: &Context<'_>,
 ) {
-    let (before, after): (&[u8], &[u8]) = match exchange.connection.remote {
+    let (before, after): (&[u8], &[u8]) = match client {
         Some(SocketAddr::V4(_)) => (b"for=", b""),
         Some(SocketAddr::V6(_)) => (b"for=\"[", b"]\""),
         None => (b"for=unknown", b""),
     };
     out.extend_from_slice(before);
-    if exchange.connection.remote.is_some() {
-        let address = Variable::Builtin(Builtin::RemoteAddr);
-        vars::variable(&address, exchange, program, context, out);
+    if client.is_some() {
+        vars::remote_address(client, out);
     }
     out.extend_from_slice(after);
     let host = asked_host(exchange);

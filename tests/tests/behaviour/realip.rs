@@ -209,6 +209,102 @@ fn the_client_is_passed_on_and_logged() {
     );
 }
 
+/// One list decides who the client is and what of the chain is passed on; fields cannot be taken away by
+/// `Connection`, nor slipped in under another spelling.
+#[test]
+fn the_chain_is_that_of_those_who_are_trusted() {
+    let origin = Origin::ok();
+    let sent = "GET / HTTP/1.1\r\nHost: t\r\nConnection: X-Forwarded-Proto, X-Real-IP\r\n\
+        X-Forwarded-For: 6.6.6.6, 203.0.113.7\r\nX-Forwarded-Proto: https\r\nX-Real-IP: 6.6.6.6\r\n\
+        Forwarded: for=203.0.113.7;proto=https\r\nX-Request-Id: abc\r\nX_Forwarded_For: 1.1.1.1\r\nX.Real.Ip: 2.2.2.2\r\n\r\n";
+    for (trusted, mode, chain, element, id_kept) in [
+        (
+            "127.0.0.1",
+            "append",
+            "6.6.6.6, 203.0.113.7, 127.0.0.1",
+            "for=203.0.113.7;proto=https, for=127.0.0.1;host=t;proto=http",
+            true,
+        ),
+        (
+            "127.0.0.1",
+            "edge",
+            "203.0.113.7",
+            "for=203.0.113.7;host=t;proto=http",
+            false,
+        ),
+        (
+            "10.0.0.0/8",
+            "append",
+            "127.0.0.1",
+            "for=127.0.0.1;host=t;proto=http",
+            false,
+        ),
+        (
+            "10.0.0.0/8",
+            "edge",
+            "127.0.0.1",
+            "for=127.0.0.1;host=t;proto=http",
+            false,
+        ),
+    ] {
+        let kp = Setup::base(&origin)
+            .http(&format!("proxy_forwarding {mode};"))
+            .server(&format!(
+                "set_real_ip_from {trusted}; real_ip_header X-Forwarded-For; real_ip_recursive on;
+                 proxy_set_header X-Real-IP $remote_addr;"
+            ))
+            .start();
+        assert_eq!(kp.client().ask(sent).status(), 200);
+        let heard = origin.last();
+        let what = format!("{trusted} {mode}");
+        assert_eq!(heard.field("x-forwarded-for"), Some(chain), "{what}");
+        assert_eq!(heard.field("forwarded"), Some(element), "{what}");
+        assert_eq!(heard.field("x-forwarded-proto"), Some("http"), "{what}");
+        assert_eq!(
+            heard.field("x-request-id") == Some("abc"),
+            id_kept,
+            "{what}"
+        );
+        let real = if trusted == "127.0.0.1" {
+            "203.0.113.7"
+        } else {
+            "127.0.0.1"
+        };
+        assert_eq!(heard.head.all("x-real-ip"), [real], "{what}");
+        assert_eq!(heard.field("x_forwarded_for"), None, "{what}");
+        assert_eq!(heard.field("x.real.ip"), None, "{what}");
+    }
+}
+
+/// With a PROXY header the request comes from whom that names: its fields are those of a client.
+#[test]
+fn what_passes_connections_on_vouches_for_no_fields() {
+    let origin = Origin::ok();
+    for (trusted, chain) in [
+        ("127.0.0.1", "203.0.113.7"),
+        (
+            "127.0.0.1; set_real_ip_from 203.0.113.0/24",
+            "6.6.6.6, 203.0.113.7",
+        ),
+    ] {
+        let kp = Setup::new(
+            "http { server { listen %LISTEN% proxy_protocol; set_real_ip_from %TRUSTED%; real_ip_header proxy_protocol;
+                proxy_forwarding append; location / { proxy_pass http://%U1%; } } }",
+        )
+        .with("U1", origin.address())
+        .with("TRUSTED", trusted)
+        .start();
+        let mut client = kp.client();
+        client.send("PROXY TCP4 203.0.113.7 127.0.0.1 1 2\r\n");
+        client.ask("GET / HTTP/1.1\r\nHost: t\r\nX-Forwarded-For: 6.6.6.6\r\n\r\n");
+        assert_eq!(
+            origin.last().field("x-forwarded-for"),
+            Some(chain),
+            "{trusted}"
+        );
+    }
+}
+
 #[test]
 fn what_is_wrong_is_said() {
     for (directive, words) in [

@@ -373,7 +373,8 @@ fn port_of(remote: Option<SocketAddr>, out: &mut Vec<u8>) -> bool {
     }
 }
 
-fn remote_address(remote: Option<SocketAddr>, out: &mut Vec<u8>) -> bool {
+/// Appends the address of a client, as `$remote_addr` has it.
+pub(crate) fn remote_address(remote: Option<SocketAddr>, out: &mut Vec<u8>) -> bool {
     match remote {
         Some(remote) => ip_address(remote.ip(), out),
         None => out.extend_from_slice(b"unix:"),

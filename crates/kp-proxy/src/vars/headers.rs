@@ -38,7 +38,7 @@ pub(super) fn line(lines: &[u8], name: &str, out: &mut Vec<u8>) -> bool {
 }
 
 /// Every `X-Forwarded-For`, each followed by `, `, for `$proxy_add_x_forwarded_for`.
-pub(super) fn forwarded_for(head: &RequestHead, out: &mut Vec<u8>) {
+pub(crate) fn forwarded_for(head: &RequestHead, out: &mut Vec<u8>) {
     for field in head
         .fields()
         .filter(|field| field.known() == Known::XForwardedFor)

@@ -8,6 +8,9 @@ pub(crate) mod headers;
 mod tls;
 mod upstream;
 
+pub(crate) use builtin::remote_address;
+pub(crate) use headers::forwarded_for;
+
 use crate::answer_kind::Fault;
 use crate::program::Origin;
 use crate::{Context, Exchange, Program};
