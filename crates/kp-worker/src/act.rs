@@ -21,6 +21,7 @@ impl Worker {
         active.deadlines.upstream_read = NEVER;
         active.deadlines.upstream_write = NEVER;
         active.deadlines.rate = NEVER;
+        active.deadlines.send = NEVER;
         active.deadlines.wait = NEVER;
         active.deadlines.attempt = NEVER;
         active.woken = false;

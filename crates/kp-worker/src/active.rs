@@ -71,6 +71,8 @@ pub(crate) struct Deadlines {
     pub(crate) discard: u64,
     /// When `proxy_limit_rate` lets the upstream be read again.
     pub(crate) rate: u64,
+    /// When `limit_rate` lets more of the response be sent.
+    pub(crate) send: u64,
     /// When an exchange that waits goes on.
     pub(crate) wait: u64,
     /// `proxy_try_timeout`: when the attempt must have come to a response head.
@@ -85,6 +87,7 @@ impl Deadlines {
         upstream_write: NEVER,
         discard: NEVER,
         rate: NEVER,
+        send: NEVER,
         wait: NEVER,
         attempt: NEVER,
     };

@@ -123,17 +123,10 @@ impl Worker {
             self.end_response(active);
             return Turn::Moved;
         }
-        let Some(most) = self.allowance(active) else {
-            return Turn::Nothing;
-        };
-        let ResponseStage::File(open) = &mut active.response.stage else {
-            return Turn::Nothing;
-        };
         open.reading = true;
         let length = usize::try_from(open.end - open.offset)
             .unwrap_or(READ_BYTES)
-            .min(READ_BYTES)
-            .min(most);
+            .min(READ_BYTES);
         let job = Job::Read {
             file: open.file.clone(),
             offset: open.offset,

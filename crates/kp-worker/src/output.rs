@@ -88,6 +88,29 @@ impl Output {
         sent
     }
 
+    /// Sends at most `most` of the pending bytes.
+    pub(crate) fn push_some(
+        &mut self,
+        transport: &mut Transport,
+        most: usize,
+        pool: &mut Buffers,
+    ) -> Sent {
+        let pending = self.waiting();
+        let some = pending.min(most);
+        if some == 0 && transport.held() == 0 || !transport.writable {
+            return Sent::Bytes(0);
+        }
+        let end = self.sent + some;
+        let stretch = IoSlice::new(self.data.get(self.sent..end).unwrap_or_default());
+        let sent = transport.send(&[stretch], some, pool);
+        match sent {
+            Sent::Bytes(count) => self.taken(count, pending, &[], pool),
+            Sent::Moved | Sent::Broken(_) => {}
+        }
+        self.held = transport.held();
+        sent
+    }
+
     fn offer(&mut self, transport: &mut Transport, more: &[&[u8]], pool: &mut Buffers) -> Sent {
         let extra: usize = more.iter().map(|stretch| stretch.len()).sum();
         if extra > 0

@@ -12,6 +12,9 @@ impl Worker {
         let location = self.location(active.exchange.location);
         let after =
             |duration: std::time::Duration| now_ms.saturating_add(duration.as_millis() as u64);
+        if active.to_client.is_empty() || active.deadlines.send <= now_ms {
+            active.deadlines.send = NEVER;
+        }
         if active.deadlines.rate <= now_ms {
             active.deadlines.rate = NEVER;
         }
@@ -52,6 +55,7 @@ impl Worker {
             upstream_write,
             discard,
             rate,
+            send,
             wait,
             attempt,
         } = *deadlines;
@@ -66,6 +70,7 @@ impl Worker {
                     .min(discard)
                     .min(rate)
                     .min(wait)
+                    .min(send)
                     .min(judged_ms),
             );
         }
@@ -98,7 +103,7 @@ impl Worker {
         let deadlines = &active.deadlines;
         debug_assert!(!(wants.client_read && client_ready), "unread: {active:?}");
         debug_assert!(
-            !(to_client && client.transport.writable),
+            !(to_client && client.transport.writable) || deadlines.send != NEVER,
             "unsent: {active:?}"
         );
         for (wanted, deadline_ms) in [
@@ -170,7 +175,7 @@ impl Worker {
             || active.request.stage == RequestStage::Done && active.to_upstream.is_empty();
         Wants {
             client_read: reading_body,
-            client_write: !active.to_client.is_empty(),
+            client_write: !active.to_client.is_empty() && active.deadlines.send == NEVER,
             connect: connecting,
             // An upstream that answers early may leave the rest of the request unread.
             upstream_write: !connecting && !relaying && !active.to_upstream.is_empty(),

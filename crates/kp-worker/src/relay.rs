@@ -382,12 +382,11 @@ impl Worker {
     fn relay_response(&mut self, active: &mut Active) -> Turn {
         let full =
             !active.to_client.is_empty() && active.to_client.len() >= self.read_ahead(active);
-        if (full && !self.client_writable(active) || self.is_spooling(active))
-            && !self.may_spool(active)
-        {
+        let held_back = !self.client_writable(active) || active.deadlines.send != NEVER;
+        if (full && held_back || self.is_spooling(active)) && !self.may_spool(active) {
             return Turn::Nothing;
         }
-        let Some(most) = self.allowance(active) else {
+        let Some(most) = self.readable_now(active) else {
             return Turn::Nothing;
         };
         if most != usize::MAX {
@@ -548,12 +547,17 @@ impl Worker {
 
     /// Writes to the client: what is pending, then `more`.
     pub(crate) fn push_unspooled(&mut self, active: &mut Active, more: &[&[u8]]) -> bool {
+        let throttled = self.is_throttled(active);
         let Some(client) = self.clients.at(active.client) else {
             return false;
         };
-        let sent = active
-            .to_client
-            .push(&mut client.transport, more, &mut self.buffers);
+        let sent = if throttled {
+            self.push_throttled(active, more)
+        } else {
+            active
+                .to_client
+                .push(&mut client.transport, more, &mut self.buffers)
+        };
         active.response.read_max = if active.to_client.is_empty() {
             (active.response.read_max * 2).min(READ_MAX)
         } else {
@@ -573,8 +577,10 @@ impl Worker {
                 true
             }
             Sent::Broken(_) => {
-                client.transport.ending = true;
-                client.transport.errored = true;
+                if let Some(client) = self.clients.at(active.client) {
+                    client.transport.ending = true;
+                    client.transport.errored = true;
+                }
                 true
             }
         }

@@ -28,6 +28,7 @@ mod headers;
 mod health;
 mod integrity;
 mod lifecycle;
+mod limiting;
 mod limits;
 mod logs;
 mod memory;

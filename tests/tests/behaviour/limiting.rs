@@ -1,0 +1,472 @@
+//! Limits on clients: how often, how many at a time, from where, how fast.
+
+use std::io::Write as _;
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use kp_tests::wait::{self, SOON};
+use kp_tests::{Client, End, Kp, Origin, Setup, process};
+use nix::sys::signal::Signal;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn statuses(kp: &Kp, path: &str, count: usize) -> Vec<u16> {
+    (0..count).map(|_| kp.get(path).status()).collect()
+}
+
+/// An origin that answers when the test has seen enough.
+fn slow(pause: Duration) -> Origin {
+    Origin::start(move |connection| {
+        connection.request()?;
+        connection.pause(pause);
+        connection.send(kp_tests::origin::OK)
+    })
+}
+
+const T05: &str = "worker_processes %WORKERS%;
+http {
+    limit_req_zone $binary_remote_addr zone=a:1m rate=1r/s;
+    limit_req_zone $binary_remote_addr zone=b:1m rate=1r/s;
+    limit_req_zone $binary_remote_addr zone=c:1m rate=1r/s;
+    limit_req_zone $binary_remote_addr zone=d:1m rate=1r/s;
+    set_real_ip_from 127.0.0.1;
+    real_ip_header X-Forwarded-For;
+    upstream u { server %U1%; keepalive 8; }
+    server {
+        listen %LISTEN%;
+        location /burst { limit_req zone=a burst=2 nodelay; proxy_pass http://u; }
+        location /status { limit_req zone=b burst=2 nodelay; limit_req_status 429; proxy_pass http://u; }
+        location /bare { limit_req zone=c; proxy_pass http://u; }
+        location /behind { limit_req zone=d burst=2 nodelay; proxy_pass http://u; }
+    }
+}
+";
+
+fn from(kp: &Kp, address: &str, count: usize) -> Vec<u16> {
+    (0..count)
+        .map(|_| {
+            let request = format!(
+                "GET /behind HTTP/1.1\r\nHost: t\r\nX-Forwarded-For: {address}\r\nConnection: close\r\n\r\n"
+            );
+            kp.client().ask(request).status()
+        })
+        .collect()
+}
+
+/// Case T05.
+/// Shows: limit_req_zone, limit_req, limit_req_status
+#[test]
+fn t05_limit_req_is_exact_whatever_the_number_of_workers() {
+    let origin = Origin::ok();
+    for workers in ["1", "4"] {
+        let kp = Setup::new(T05)
+            .with("WORKERS", workers)
+            .with("U1", origin.address())
+            .start();
+        kp.wait_workers(workers.parse().unwrap());
+        assert_eq!(statuses(&kp, "/burst", 5), [200, 200, 200, 503, 503]);
+        assert_eq!(statuses(&kp, "/status", 5), [200, 200, 200, 429, 429]);
+        assert_eq!(statuses(&kp, "/bare", 5), [200, 503, 503, 503, 503]);
+        assert_eq!(from(&kp, "198.51.100.7", 4), [200, 200, 200, 503]);
+        assert_eq!(from(&kp, "203.0.113.9", 4), [200, 200, 200, 503]);
+        kp.wait_error("[error]");
+        assert!(kp.error_log().contains("limiting requests, excess: "));
+        assert!(kp.error_log().contains(" by zone \"a\", client: 127.0.0.1"));
+    }
+}
+
+fn limited(zone: &str, location: &str, origin: &Origin) -> Setup {
+    Setup::base(origin).http(zone).location(location)
+}
+
+/// A request over the rate waits for its turn, and the log says so one level less loud than a refusal.
+/// Shows: limit_req, limit_req_log_level
+#[test]
+fn requests_within_the_burst_wait() {
+    let origin = Origin::ok();
+    let kp = limited(
+        "limit_req_zone $uri zone=w:32k rate=4r/s;",
+        "limit_req zone=w burst=5 delay=1; limit_req_log_level warn; add_header X-Limit $limit_req_status always;",
+        &origin,
+    )
+    .start();
+    let began = Instant::now();
+    let answers: Vec<_> = (0..3).map(|_| kp.get("/x")).collect();
+    let took = began.elapsed();
+    assert!(
+        took >= Duration::from_millis(240) && took < SECOND,
+        "{took:?}"
+    );
+    let said: Vec<_> = answers
+        .iter()
+        .map(|answer| answer.field("X-Limit"))
+        .collect();
+    assert_eq!(said, [Some("PASSED"), Some("PASSED"), Some("DELAYED")]);
+    kp.wait_error("[notice]");
+    assert!(kp.error_log().contains("delaying request, excess: "));
+    assert!(kp.error_log().contains(", by zone \"w\""));
+}
+
+/// Who leaves while it waits is not passed on.
+#[test]
+fn a_client_that_leaves_while_it_waits_is_gone() {
+    let origin = Origin::ok();
+    let kp = limited(
+        "limit_req_zone $uri zone=w:32k rate=1r/m;",
+        "limit_req zone=w burst=5;",
+        &origin,
+    )
+    .start();
+    assert_eq!(kp.get("/x").status(), 200);
+    let mut client = kp.client();
+    client.send("GET /x HTTP/1.1\r\nHost: t\r\n\r\n");
+    kp.wait_error("delaying request");
+    drop(client);
+    wait::until(SOON, "a log line with 499", || {
+        kp.text("access.log").contains(" 499 ")
+    });
+    assert_eq!(origin.requests().len(), 1);
+}
+
+/// Shows: limit_req_dry_run, limit_conn_dry_run
+#[test]
+fn a_dry_run_only_tells() {
+    let origin = Origin::ok();
+    let kp = limited(
+        "limit_req_zone $uri zone=r:32k rate=1r/m; limit_conn_zone $uri zone=c:32k;",
+        "limit_req zone=r burst=1; limit_req_dry_run on; limit_conn c 1; limit_conn_dry_run on;
+         add_header X-Limit $limit_req_status/$limit_conn_status always;",
+        &origin,
+    )
+    .start();
+    let said: Vec<String> = (0..3)
+        .map(|_| {
+            let answer = kp.get("/x");
+            assert_eq!(answer.status(), 200);
+            answer.field("X-Limit").unwrap().to_owned()
+        })
+        .collect();
+    assert_eq!(
+        said,
+        [
+            "PASSED/PASSED",
+            "DELAYED_DRY_RUN/PASSED",
+            "REJECTED_DRY_RUN/PASSED"
+        ]
+    );
+    kp.wait_error("limiting requests, dry run, excess: ");
+    assert!(
+        kp.error_log()
+            .contains("delaying request, dry run, excess: ")
+    );
+}
+
+/// What one limit refuses is charged to none.
+#[test]
+fn several_rates_hold_together() {
+    let origin = Origin::ok();
+    let kp = limited(
+        "limit_req_zone $arg_a zone=a:32k rate=1r/m; limit_req_zone $arg_b zone=b:32k rate=1r/m;",
+        "limit_req zone=a burst=2 nodelay; limit_req zone=b nodelay;",
+        &origin,
+    )
+    .start();
+    assert_eq!(kp.get("/?a=1&b=1").status(), 200);
+    assert_eq!(kp.get("/?a=1&b=1").status(), 503);
+    assert_eq!(kp.get("/?a=1&b=1").status(), 503);
+    assert_eq!(
+        kp.get("/?a=1&b=2").status(),
+        200,
+        "the refused took nothing of a"
+    );
+    assert_eq!(kp.get("/?a=1&b=3").status(), 200);
+    assert_eq!(kp.get("/?a=1&b=4").status(), 503);
+    assert_eq!(kp.get("/?b=4").status(), 200, "an empty key is not counted");
+}
+
+/// Shows: limit_req_retry_after
+#[test]
+fn a_refusal_says_when_to_come_again() {
+    let origin = Origin::ok();
+    let kp = limited(
+        "limit_req_zone $uri zone=r:32k rate=6r/m;",
+        "limit_req zone=r; limit_req_status 429; limit_req_retry_after on;",
+        &origin,
+    )
+    .start();
+    assert_eq!(kp.get("/x").field("Retry-After"), None);
+    let refused = kp.get("/x");
+    assert_eq!(refused.status(), 429);
+    let seconds: u32 = refused.field("Retry-After").unwrap().parse().unwrap();
+    assert!((9..=10).contains(&seconds), "{seconds}");
+}
+
+#[test]
+fn a_redirect_inside_is_not_charged_again_and_a_refusal_has_its_page() {
+    let origin = Origin::ok();
+    let kp = Setup::base(&origin)
+        .http("limit_req_zone $scheme zone=r:32k rate=1r/m; limit_req zone=r burst=1 nodelay;")
+        .server(
+            "error_page 503 @full; location @full { return 200 full; }
+             location /in { rewrite ^ /again last; } location /again { error_page 404 = /; root /nowhere; }",
+        )
+        .start();
+    assert_eq!(kp.get("/in").status(), 200);
+    assert_eq!(kp.get("/").status(), 200);
+    assert_eq!(kp.get("/").text(), "full");
+}
+
+/// Shows: limit_conn_zone, limit_conn, limit_conn_status, limit_conn_log_level
+#[test]
+fn places_are_held_until_the_answer_is_out() {
+    let origin = slow(Duration::from_millis(400));
+    let kp = limited(
+        "limit_conn_zone $binary_remote_addr_64 zone=c:1m;",
+        "limit_conn c 2; limit_conn_status 429; limit_conn_log_level warn;",
+        &origin,
+    )
+    .main("worker_processes 4;")
+    .start();
+    kp.wait_workers(4);
+    let mut clients: Vec<Client> = (0..2)
+        .map(|_| {
+            let mut client = kp.client();
+            client.send("GET / HTTP/1.1\r\nHost: t\r\n\r\n");
+            client
+        })
+        .collect();
+    origin.wait_requests(2);
+    assert_eq!(kp.get("/").status(), 429);
+    kp.wait_error("[warn]");
+    assert!(
+        kp.error_log()
+            .contains("limiting connections by zone \"c\"")
+    );
+    for client in &mut clients {
+        assert_eq!(client.response().status(), 200);
+    }
+    // The connections are still open, but nothing is being worked on.
+    assert_eq!(kp.get("/").status(), 200);
+}
+
+#[test]
+fn a_killed_worker_gives_its_places_back() {
+    let origin = Origin::start(|connection| {
+        let request = connection.request()?;
+        if request.target() == "/hang" {
+            connection.stall();
+        }
+        connection.send(kp_tests::origin::OK)
+    });
+    let kp = limited(
+        "limit_conn_zone $scheme zone=c:1m;",
+        "limit_conn c 3;",
+        &origin,
+    )
+    .main("worker_processes 2;")
+    .allow("exited on signal 9")
+    .start();
+    kp.wait_workers(2);
+    let clients: Vec<Client> = (0..3)
+        .map(|_| {
+            let mut client = kp.client();
+            client.send("GET /hang HTTP/1.1\r\nHost: t\r\n\r\n");
+            client
+        })
+        .collect();
+    origin.wait_requests(3);
+    assert_eq!(kp.get("/").status(), 503);
+    for worker in kp.worker_pids() {
+        process::signal(worker, Signal::SIGKILL);
+    }
+    wait::until(SOON, "a free place", || {
+        Client::try_connect(&kp.address()).is_ok_and(|mut client| {
+            client.send("GET / HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n");
+            client
+                .try_response("GET", SOON)
+                .is_ok_and(|answer| answer.status() == 200)
+        })
+    });
+    drop(clients);
+}
+
+#[test]
+fn places_are_counted_over_a_reload() {
+    let origin = slow(Duration::from_millis(1500));
+    let kp = limited(
+        "limit_conn_zone $scheme zone=c:1m;",
+        "limit_conn c 1;",
+        &origin,
+    )
+    .start();
+    let mut client = kp.client();
+    client.send("GET / HTTP/1.1\r\nHost: t\r\n\r\n");
+    origin.wait_requests(1);
+    kp.reload();
+    assert_eq!(kp.get("/").status(), 503, "the old generation still has it");
+    assert_eq!(client.response().status(), 200);
+    wait::until(SOON, "a free place", || kp.get("/").status() == 200);
+}
+
+/// Shows: max_active_requests
+#[test]
+fn only_so_many_requests_are_active_in_all_workers() {
+    let origin = slow(Duration::from_millis(400));
+    let kp = Setup::base(&origin)
+        .main("worker_processes 2;")
+        .http("max_active_requests 2; log_format r '$status $kp_reason'; access_log r.log r;")
+        .start();
+    kp.wait_workers(2);
+    let mut clients: Vec<Client> = (0..2)
+        .map(|_| {
+            let mut client = kp.client();
+            client.send("GET / HTTP/1.1\r\nHost: t\r\n\r\n");
+            client
+        })
+        .collect();
+    origin.wait_requests(2);
+    let refused = kp.get("/");
+    assert_eq!(
+        (refused.status(), refused.field("Retry-After")),
+        (503, Some("1"))
+    );
+    assert_eq!(kp.lines("r.log", 1), ["503 too_many_active"]);
+    for client in &mut clients {
+        assert_eq!(client.response().status(), 200);
+    }
+    assert_eq!(kp.get("/").status(), 200);
+}
+
+/// What is over rate and burst is closed without a byte, be it TLS or not.
+/// Shows: limit_accept
+#[test]
+fn connections_over_the_rate_are_closed_at_once() {
+    let origin = Origin::ok();
+    let kp = Setup::base(&origin)
+        .http("limit_accept zone=accepts:32k rate=1r/m burst=3;")
+        .start();
+    // One has asked already whether kp is there.
+    let mut answered = 0;
+    for _ in 0..8 {
+        let mut socket = TcpStream::connect(kp.address()).unwrap();
+        socket.set_read_timeout(Some(SOON)).unwrap();
+        let sent = socket.write_all(b"GET / HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n");
+        let mut bytes = Vec::new();
+        let read = std::io::Read::read_to_end(&mut socket, &mut bytes);
+        if bytes.starts_with(b"HTTP/1.1 200") {
+            answered += 1;
+        } else {
+            assert!(bytes.is_empty(), "{sent:?} {read:?} {bytes:?}");
+        }
+    }
+    assert!((3..=4).contains(&answered), "{answered} of 8");
+}
+
+/// `off` in a server takes back what http says.
+/// Shows: limit_accept
+#[test]
+fn a_server_may_accept_all() {
+    let origin = Origin::ok();
+    let kp = Setup::base(&origin)
+        .http("limit_accept zone=accepts:32k rate=1r/m;")
+        .server("limit_accept off;")
+        .start();
+    assert_eq!(statuses(&kp, "/", 5), [200; 5]);
+}
+
+/// Shows: allow, deny
+#[test]
+fn the_first_rule_that_fits_decides() {
+    let origin = Origin::ok();
+    let kp = Setup::new(
+        "http {
+            upstream u { server %U1%; }
+            server {
+                listen %LISTEN%; listen unix:%DIR%/kp.listen;
+                location /all { deny all; proxy_pass http://u; }
+                location /one { allow 127.0.0.1; deny all; proxy_pass http://u; }
+                location /order { deny 127.0.0.0/8; allow all; proxy_pass http://u; }
+                location /v6 { allow ::1; allow 2001:db8::/32; deny all; proxy_pass http://u; }
+                location /unix { allow unix:; deny all; proxy_pass http://u; }
+                location /page { deny all; error_page 403 = @page; }
+                location @page { return 200 page; }
+                location /first { deny all; return 204; }
+            }
+        }
+        ",
+    )
+    .with("U1", origin.address())
+    .start();
+    for (path, status) in [
+        ("/all", 403),
+        ("/one", 200),
+        ("/order", 403),
+        ("/v6", 403),
+        ("/unix", 403),
+        ("/page", 200),
+        // As nginx: `return` comes first.
+        ("/first", 204),
+    ] {
+        assert_eq!(kp.get(path).status(), status, "{path}");
+    }
+    kp.wait_error("access forbidden by rule");
+    let ask = |path: &str| {
+        let mut socket = std::os::unix::net::UnixStream::connect(kp.path("kp.listen")).unwrap();
+        write!(
+            socket,
+            "GET {path} HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n"
+        )
+        .unwrap();
+        let mut text = String::new();
+        std::io::Read::read_to_string(&mut socket, &mut text).unwrap();
+        text
+    };
+    assert!(ask("/unix").starts_with("HTTP/1.1 200"));
+    assert!(ask("/one").starts_with("HTTP/1.1 403"));
+    assert!(ask("/order").starts_with("HTTP/1.1 200"));
+}
+
+/// Shows: limit_rate, limit_rate_after
+#[test]
+fn an_answer_is_sent_at_its_rate() {
+    let body = vec![b'x'; 40_000];
+    let origin = Origin::replying(kp_tests::origin::response(200, &body));
+    let kp = Setup::base(&origin)
+        .location("limit_rate 10k; limit_rate_after 10k; if ($arg_fast) { set $limit_rate 0; }")
+        .file("file", body)
+        .server("location /file { root %DIR%; limit_rate 10k; limit_rate_after 10k; }")
+        .start();
+    for path in ["/", "/file"] {
+        let began = Instant::now();
+        let answer = kp.get(path);
+        assert_eq!((answer.status(), answer.body.len()), (200, 40_000));
+        let took = began.elapsed();
+        // 40,000 bytes less 10k and the second that is free: two more seconds.
+        assert!(
+            took >= Duration::from_millis(950) && took < 5 * SECOND,
+            "{path} {took:?}"
+        );
+    }
+    let began = Instant::now();
+    assert_eq!(kp.get("/?fast=1").body.len(), 40_000);
+    assert!(began.elapsed() < SECOND);
+}
+
+/// A limit does not hold the connection: the next request of it is answered.
+#[test]
+fn a_refused_client_keeps_its_connection() {
+    let origin = Origin::ok();
+    let kp = limited(
+        "limit_req_zone $uri zone=r:32k rate=1r/m;",
+        "limit_req zone=r;",
+        &origin,
+    )
+    .start();
+    let mut client = kp.client();
+    for (path, status) in [("/x", 200), ("/x", 503), ("/y", 200)] {
+        let answer = client.ask(format!("GET {path} HTTP/1.1\r\nHost: t\r\n\r\n"));
+        assert_eq!(answer.status(), status, "{path}");
+    }
+    client.half_close();
+    assert_eq!(client.end_within(SOON), End::Closed);
+}
