@@ -12,12 +12,7 @@ impl Worker {
         let location = self.location(active.exchange.location);
         let after =
             |duration: std::time::Duration| now_ms.saturating_add(duration.as_millis() as u64);
-        if active.to_client.is_empty() || active.deadlines.send <= now_ms {
-            active.deadlines.send = NEVER;
-        }
-        if active.deadlines.rate <= now_ms {
-            active.deadlines.rate = NEVER;
-        }
+        forget_past_rates(active, now_ms);
         let wants = self.wants(active);
         let deadlines = &mut active.deadlines;
         let tunnel = matches!(active.response.stage, ResponseStage::Tunnel(_));
@@ -307,6 +302,16 @@ fn set(deadline: &mut u64, wanted: bool, then: u64) {
         (true, NEVER) => then,
         (true, running) => running,
     };
+}
+
+/// Moments of rates that are here, or that nothing waits for any more.
+fn forget_past_rates(active: &mut Active, now_ms: u64) {
+    if active.to_client.is_empty() || active.deadlines.send <= now_ms {
+        active.deadlines.send = NEVER;
+    }
+    if active.deadlines.rate <= now_ms {
+        active.deadlines.rate = NEVER;
+    }
 }
 
 fn arm(wheel: &mut crate::wheel::Wheel, timer: crate::wheel::TimerId, deadline_ms: u64) {

@@ -1,5 +1,6 @@
 //! Limits on clients: how often, how many at a time, from where, how fast.
 
+use crate::tls_site;
 use std::io::Write as _;
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
@@ -337,15 +338,8 @@ fn only_so_many_requests_are_active_in_all_workers() {
     assert_eq!(kp.get("/").status(), 200);
 }
 
-/// What is over rate and burst is closed without a byte, be it TLS or not.
-/// Shows: limit_accept
-#[test]
-fn connections_over_the_rate_are_closed_at_once() {
-    let origin = Origin::ok();
-    let kp = Setup::base(&origin)
-        .http("limit_accept zone=accepts:32k rate=1r/m burst=3;")
-        .start();
-    // One has asked already whether kp is there.
+/// Of eight connections, how many are answered; the others end without a byte.
+fn answered_of_eight(kp: &Kp) -> usize {
     let mut answered = 0;
     for _ in 0..8 {
         let mut socket = TcpStream::connect(kp.address()).unwrap();
@@ -353,12 +347,37 @@ fn connections_over_the_rate_are_closed_at_once() {
         let sent = socket.write_all(b"GET / HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n");
         let mut bytes = Vec::new();
         let read = std::io::Read::read_to_end(&mut socket, &mut bytes);
-        if bytes.starts_with(b"HTTP/1.1 200") {
+        if bytes.starts_with(b"HTTP/1.1 ") {
             answered += 1;
         } else {
             assert!(bytes.is_empty(), "{sent:?} {read:?} {bytes:?}");
         }
     }
+    answered
+}
+
+/// What is over rate and burst is closed without a byte. (One connection has asked already whether kp is there.)
+/// Shows: limit_accept
+#[test]
+fn connections_over_the_rate_are_closed_at_once() {
+    let origin = Origin::ok();
+    let kp = Setup::base(&origin)
+        .main("worker_processes 2;")
+        .http("limit_accept zone=accepts:32k rate=1r/m burst=3;")
+        .start();
+    kp.wait_workers(2);
+    let answered = answered_of_eight(&kp);
+    assert!((3..=4).contains(&answered), "{answered} of 8");
+}
+
+/// The same before TLS; who is accepted hears that this is no TLS.
+#[test]
+fn connections_over_the_rate_cost_no_handshake() {
+    let (setup, _) = tls_site::one("hello");
+    let kp = setup
+        .http("limit_accept zone=accepts:32k rate=1r/m burst=3;")
+        .start();
+    let answered = answered_of_eight(&kp);
     assert!((3..=4).contains(&answered), "{answered} of 8");
 }
 
