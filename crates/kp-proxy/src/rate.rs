@@ -71,6 +71,7 @@ mod tests {
             ("+1", None),
             ("1kk", None),
             ("many", None),
+            ("18446744073709551615m", Some(u64::MAX)),
         ] {
             assert_eq!(size(text.as_bytes()), expected, "{text}");
         }

@@ -680,20 +680,4 @@ mod tests {
         );
         assert!(!found.done && found.consumed < wire.len());
     }
-
-    #[test]
-    fn rates() {
-        for (text, rate) in [
-            ("", 0),
-            ("10", 10),
-            ("4k", 4096),
-            ("1M", 1 << 20),
-            ("2g", 2 << 30),
-            ("x", 0),
-            ("-1", 0),
-        ] {
-            assert_eq!(rate_bytes(text.as_bytes()), rate, "{text:?}");
-        }
-        assert_eq!(rate_bytes(b"18446744073709551615m"), u64::MAX);
-    }
 }
