@@ -356,6 +356,30 @@ mod tests {
         );
     }
 
+    #[test]
+    fn who_keeps_clients_waiting_until_they_leave_is_slow() {
+        let balancer = Balancer::LeastTime {
+            last_byte: true,
+            inflight: false,
+        };
+        let mut groups = groups(upstream(balancer, servers(&[1, 1])));
+        let peer = pick(&mut groups, 1).unwrap();
+        let answer = crate::Answer {
+            outcome: Outcome::NotCounted,
+            status: 0,
+            header_ms: None,
+            last_byte_ms: None,
+            waited_ms: 8_000,
+        };
+        groups.observe(peer, &answer, 8_001);
+        groups.finished(peer, Outcome::NotCounted, 8_001);
+        for _ in 0..9 {
+            let other = pick(&mut groups, 8_001).unwrap();
+            assert!(other != peer);
+            groups.finished(other, Outcome::Ok, 8_001);
+        }
+    }
+
     fn slow(port: u16) -> ServerLine {
         ServerLine {
             slow_start: Duration::from_secs(10),
@@ -512,6 +536,7 @@ mod tests {
                     status: 200,
                     header_ms: time,
                     last_byte_ms: time,
+                    waited_ms: 0,
                 };
                 groups.observe(peer, &answer, now);
                 groups.finished(peer, Outcome::Ok, now);

@@ -23,6 +23,8 @@ pub struct Answer {
     pub header_ms: Option<u32>,
     /// And to the end of the response.
     pub last_byte_ms: Option<u32>,
+    /// From its begin to now, whatever became of it.
+    pub waited_ms: u32,
 }
 
 /// An ejection or a return; one process is told of each.
@@ -64,6 +66,8 @@ pub enum Offence {
 const WINDOW_MS: u64 = 10_000;
 /// Fewer answers than that say nothing.
 const ANSWERS_MIN: u64 = 20;
+/// A shorter wait without an answer says nothing about the peer: a stale connection takes none.
+const WAIT_MIN_MS: u64 = 10;
 /// Differences below this are not worth an ejection, in sixteenths of a millisecond.
 const SLOW_MIN: u64 = 5 * 16;
 
@@ -77,8 +81,12 @@ impl Group {
             } else {
                 answer.header_ms
             };
-            if let Some(time_ms) = time.filter(|_| answer.outcome != Outcome::NotCounted) {
-                peer.facts.note_latency(time_ms.into(), now_ms);
+            let time = time.filter(|_| answer.outcome != Outcome::NotCounted);
+            // A client that gave up says that the peer takes at least so long.
+            let waited = u64::from(answer.waited_ms);
+            let long = waited >= WAIT_MIN_MS && waited * 16 > peer.facts.latency();
+            if let Some(time_ms) = time.map(u64::from).or(long.then_some(waited)) {
+                peer.facts.note_latency(time_ms, now_ms);
             }
         }
         let Some(outliers) = self.outliers else {
@@ -261,6 +269,7 @@ mod tests {
             status,
             header_ms: Some(time_ms),
             last_byte_ms: Some(time_ms),
+            waited_ms: time_ms,
         };
         groups.observe(peer, &answer, now_ms);
         groups.finished(peer, Outcome::Ok, now_ms);

@@ -136,13 +136,17 @@ impl Roster {
         };
         let unchanged = here.len() == wanted.len() && here.iter().zip(&wanted).all(same);
         if !unchanged {
-            for member in &wanted {
+            for (at, member) in wanted.iter().enumerate() {
                 let peer = match take(&mut here, line, member) {
                     Some(peer) => peer,
                     None => match take(&mut self.gone, line, member) {
                         Some(peer) => peer,
                         None => {
-                            let peer = self.hire(line, &server, member, server.name.as_bytes());
+                            // The same address twice (as with two records of a service) is two peers.
+                            let earlier = wanted.iter().take(at);
+                            let ordinal = earlier.filter(|other| other.address == member.address);
+                            let which = format!("{} {}", server.name, ordinal.count());
+                            let peer = self.hire(line, &server, member, which.as_bytes());
                             // What others know already, or the line's first addresses, is not new.
                             if is_known && peer.facts.is_first() {
                                 peer.begin_slow_start(now_ms);
@@ -331,9 +335,6 @@ fn in_order(members: &[Member], server: &ServerLine) -> Vec<Member> {
         })
         .collect();
     members.sort_by(|a, b| (a.backup, &a.address).cmp(&(b.backup, &b.address)));
-    // An address that is both is a primary.
-    let mut seen = std::collections::HashSet::new();
-    members.retain(|member| seen.insert(member.address.clone()));
     members
 }
 
@@ -521,6 +522,24 @@ mod tests {
             assert!(again != held);
             assert_eq!(groups.in_flight(again), 0);
         }
+    }
+
+    #[test]
+    fn the_same_address_twice_is_two_peers() {
+        let mut groups = groups(named(Balancer::RoundRobin, true));
+        groups.set_members(U, 0, &members([1, 1, 2]), 1);
+        let peers: Vec<_> = groups.peers(U).collect();
+        assert_eq!(ports(&mut groups, 3), [1, 1, 2]);
+        assert_eq!(
+            groups.set_members(U, 0, &members([1, 2]), 1),
+            [peers[1]],
+            "the second one"
+        );
+        groups.set_members(U, 0, &members([1, 1, 2]), 1);
+        assert_eq!(groups.peers(U).next(), Some(peers[0]));
+        let held = pick(&mut groups, 1).unwrap();
+        let flights: u64 = groups.peers(U).map(|peer| groups.in_flight(peer)).sum();
+        assert_eq!((groups.in_flight(held), flights), (1, 1));
     }
 
     #[test]

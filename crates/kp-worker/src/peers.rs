@@ -21,6 +21,9 @@ impl Worker {
             last_byte_ms: attempt
                 .filter(|attempt| attempt.header_ms.is_some())
                 .and_then(|attempt| elapsed(attempt.started_ms)),
+            waited_ms: attempt
+                .and_then(|attempt| elapsed(attempt.started_ms))
+                .unwrap_or(0),
         };
         self.groups.observe(peer, &answer, now_ms);
         self.tell_changes(peer.upstream);
@@ -33,6 +36,7 @@ impl Worker {
             status: 0,
             header_ms: None,
             last_byte_ms: None,
+            waited_ms: 0,
         };
         self.groups.observe(peer, &answer, self.clock.mono_ms);
         self.tell_changes(peer.upstream);
