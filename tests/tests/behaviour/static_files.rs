@@ -145,3 +145,14 @@ fn missing_files_are_told_or_not() {
         1
     );
 }
+
+/// A second's worth is free, and the rest goes on second by second, with no upstream to wait for.
+///
+/// Shows: limit_rate
+#[test]
+fn a_file_at_a_limited_rate_arrives_whole() {
+    let kp = files("location /b.bin { limit_rate 200k; limit_rate_after 20k; }");
+    let start = std::time::Instant::now();
+    assert_eq!(kp.get("/b.bin").body, vec![7_u8; 300_000]);
+    assert!(start.elapsed() > std::time::Duration::from_millis(100));
+}
