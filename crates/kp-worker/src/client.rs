@@ -5,6 +5,7 @@
 use crate::active::{Active, NEVER, READ_MIN, RequestStage};
 use crate::ages::Waits;
 use crate::reactor::Worker;
+use crate::remote::Remote;
 use crate::token::{Key, Kind};
 use crate::transport::{Received, Transport};
 use crate::wheel::TimerId;
@@ -13,7 +14,6 @@ use kp_http::ProxyHeader;
 use kp_proxy::Input;
 use kp_proxy::{Cause, Failure, Phase};
 use kp_shm::Counter;
-use std::net::SocketAddr;
 use std::rc::Rc;
 
 /// What a client connection is doing.
@@ -64,13 +64,13 @@ pub(crate) struct Client {
     pub(crate) narrow: u8,
     /// TCP_NODELAY, which the listener hands down switched on.
     pub(crate) nodelay: bool,
-    pub(crate) remote: Option<SocketAddr>,
+    pub(crate) remote: Remote,
     /// Whom its PROXY header names.
     pub(crate) proxied: Option<Rc<ProxyHeader>>,
 }
 
 /// Kernel and kp memory for an idle connection are of one order; the slot must not outgrow that.
-const _: () = assert!(size_of::<Client>() <= 160);
+const _: () = assert!(size_of::<Client>() <= 144);
 
 /// Reads of a head: what a pool buffer holds.
 const HEAD_READ_MIN: usize = 4 * 1024;
@@ -244,7 +244,7 @@ impl Worker {
         connection.serial = client.serial;
         connection.requests = client.requests;
         connection.accepted_ms = client.accepted_ms;
-        connection.connected_from(client.remote);
+        connection.connected_from(client.remote.address());
         connection.proxied.clone_from(&client.proxied);
         connection.listener = self.listeners[usize::from(client.listener)].id;
         connection.tls = client.transport.facts().cloned();

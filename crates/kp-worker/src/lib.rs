@@ -37,6 +37,7 @@ mod preamble;
 mod probe;
 mod reactor;
 mod relay;
+mod remote;
 mod response_head;
 mod secure;
 mod sessions;

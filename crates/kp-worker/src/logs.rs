@@ -240,6 +240,7 @@ impl Worker {
         if error_log::wants(targets, level) {
             let remote = client
                 .remote
+                .address()
                 .map_or_else(|| "unix:".to_owned(), |remote| remote.ip().to_string());
             let text = format!("{text}, client: {remote}, server: {}", front.name);
             error_log::write(targets, &self.logs.fds, level, Some(client.serial), &text);

@@ -104,7 +104,7 @@ impl Worker {
         connection.serial = client.serial;
         connection.requests = client.requests;
         connection.accepted_ms = client.accepted_ms;
-        connection.connected_from(client.remote);
+        connection.connected_from(client.remote.address());
         connection.proxied.clone_from(&client.proxied);
         connection.listener = self.listeners[usize::from(client.listener)].id;
         connection.tls = tls;

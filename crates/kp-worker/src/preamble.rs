@@ -29,7 +29,7 @@ impl Worker {
         };
         let root = self.fronts.at(client, &self.listeners).root;
         let real_ip = self.location(root).real_ip.as_ref();
-        let from = client.remote.map(|remote| remote.ip());
+        let from = client.remote.address().map(|remote| remote.ip());
         if real_ip.is_some_and(|real_ip| !real_ip.trusts(from)) {
             self.end_preamble(key, "client is not trusted (set_real_ip_from)");
         }

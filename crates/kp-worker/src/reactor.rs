@@ -19,6 +19,7 @@ use crate::names::Names;
 use crate::own::Own;
 use crate::pairs::Pairs;
 use crate::probe::Probes;
+use crate::remote::Remote;
 use crate::response_head::RESPONSE_HEAD_MAX;
 use crate::secure::Secure;
 use crate::slots::Slots;
@@ -465,7 +466,7 @@ impl Worker {
             lowat: 0,
             narrow: 0,
             nodelay: true,
-            remote,
+            remote: Remote::new(remote),
             proxied: None,
         };
         self.take_in(client);

@@ -7,7 +7,7 @@ use kp_tests::client::Writing;
 use kp_tests::origin::{Conversation, response};
 use kp_tests::tls::{Authority, Connector};
 use kp_tests::wait::{self, SOON};
-use kp_tests::{Client, Kp, Origin, Setup};
+use kp_tests::{Client, Kp, Origin, Port, Setup};
 
 const GET: &str = "GET / HTTP/1.1\r\nHost: a.test\r\n\r\n";
 const LINE: &str = "PROXY TCP4 192.0.2.1 192.0.2.2 123 5678\r\n";
@@ -603,5 +603,29 @@ fn from_proxy_to_proxy() {
             let told = client.ask(GET).text();
             assert_eq!(told, "192.0.2.9|123|192.0.2.2|5678|192.0.2.9|123");
         }
+    }
+}
+
+/// An IPv6 address has headers, and trusts addresses, of both families.
+#[test]
+fn headers_on_ipv6() {
+    let port = Port::take();
+    let number = port.number();
+    let text = format!(
+        "http {{ server {{ listen %LISTEN%; listen [::1]:{number} proxy_protocol;
+            set_real_ip_from ::1; real_ip_header proxy_protocol;
+            location / {{ return 200 \"$remote_addr|$remote_port|$realip_remote_addr|$proxy_protocol_server_addr\"; }} }} }}"
+    );
+    let _kp = Setup::new(&text).start();
+    for (header, told) in [
+        (LINE, "192.0.2.1|123|::1|192.0.2.2"),
+        (
+            "PROXY TCP6 2001:db8::1 2001:db8::2 1 2\r\n",
+            "2001:db8::1|1|::1|2001:db8::2",
+        ),
+    ] {
+        let mut client = Client::connect(&format!("[::1]:{number}"));
+        client.send(header);
+        assert_eq!(client.ask(GET).text(), told);
     }
 }

@@ -130,7 +130,7 @@ fn each_request_of_a_connection_says_for_itself() {
         ("X-Real-IP: 203.0.113.7\r\n", "203.0.113.7||127.0.0.1"),
         ("X-Real-IP: 2001:db8::7\r\n", "2001:db8::7||127.0.0.1"),
     ] {
-        let answer = client.ask(&format!(
+        let answer = client.ask(format!(
             "GET /index.html HTTP/1.1\r\nHost: t\r\n{field}\r\n"
         ));
         assert_eq!(answer.field("x-client"), Some(expected));
