@@ -31,17 +31,15 @@ impl Worker {
             wants.upstream_write,
             after(location.proxy.send_timeout),
         );
-        let read_timeout = if tunnel {
-            location.proxy.upgrade_timeout
-        } else if wants.connect {
-            location.proxy.connect_timeout
-        } else {
-            location.proxy.read_timeout
+        let patience = match (tunnel, wants.connect) {
+            (true, _) => location.proxy.upgrade_timeout,
+            (false, true) => location.proxy.connect_timeout,
+            (false, false) => location.proxy.read_timeout,
         };
         set(
             &mut deadlines.upstream_read,
             wants.upstream_read || wants.connect || tunnel,
-            after(read_timeout),
+            after(patience),
         );
         let Deadlines {
             client_read,
