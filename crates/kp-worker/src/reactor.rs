@@ -139,8 +139,8 @@ impl Worker {
         let poll = Poll::new()?;
         let waker = mio::Waker::new(poll.registry(), Token(Own::token(Own::JOBS)))?;
         let clock = Clock::new();
-        let mut seed = [0; 8];
-        kp_sys::random(&mut seed)?;
+        let seed = seed()?;
+        let claimant = kp_shm::Claimant::new(heritage.row, std::process::id());
         let mut worker = Self {
             config,
             program,
@@ -160,16 +160,8 @@ impl Worker {
             spare: Vec::new(),
             queue: VecDeque::new(),
             handshakes: VecDeque::new(),
-            probes: Probes::new(
-                kp_shm::Claimant::new(heritage.row, std::process::id()),
-                u64::from_ne_bytes(seed),
-            ),
-            groups: Groups::new(
-                &config.http.upstreams,
-                &heritage.shm,
-                heritage.row,
-                u64::from_ne_bytes(seed),
-            ),
+            probes: Probes::new(claimant, seed),
+            groups: Groups::new(&config.http.upstreams, &heritage.shm, heritage.row, seed),
             pool: Pool::new(&config.http.upstreams),
             hasher: RandomState::new(),
             tls,
@@ -528,6 +520,13 @@ impl Worker {
     pub(crate) fn prefix_path(&self, path: PathBuf) -> PathBuf {
         self.prefix.join(path)
     }
+}
+
+/// What makes this process choose otherwise than the others.
+fn seed() -> io::Result<u64> {
+    let mut seed = [0; 8];
+    kp_sys::random(&mut seed)?;
+    Ok(u64::from_ne_bytes(seed))
 }
 
 /// Limits of response heads: strict, and with `accept_bare_lf`.

@@ -45,10 +45,13 @@ fn wait_body(kp: &Kp, body: &str) {
     wait::until(wait::SOON, body, || kp.get("/").text() == body);
 }
 
+/// How many answers one client had, those that were not 200, and the different bodies.
+type Asked = (usize, Vec<String>, HashSet<String>);
+
 /// Clients that ask without a pause, each on connections of its own, and note what is not 200.
 struct Crowd {
     stop: Arc<AtomicBool>,
-    threads: Vec<std::thread::JoinHandle<(usize, Vec<String>, HashSet<String>)>>,
+    threads: Vec<std::thread::JoinHandle<Asked>>,
 }
 
 impl Crowd {
