@@ -54,7 +54,11 @@ const TAG_MASK: u64 = 0xffff_ffff_0000_0000;
 /// does not occur.
 const PROBES: u64 = 128;
 /// How often an insertion that is disturbed begins anew before it gives up.
-const ATTEMPTS: u32 = 1000;
+const ATTEMPTS: u32 = 10_000;
+/// Every so many attempts an insertion throws out whoever is before it, who may be dead.
+const PATIENCE: u32 = 64;
+/// How often a row that somebody has just found by mistake is looked at again before it is given up.
+const STRAYS: u32 = 1000;
 
 /// Users of a row that was taken back.
 const RETIRED: u64 = u64::MAX;
@@ -186,7 +190,9 @@ impl Peers {
         idle.resize(self.used(), false);
         let mut taken = 0;
         for (index, idle) in idle.iter_mut().enumerate() {
-            let unused = self.cells(index)[USERS].load(Acquire) == 0;
+            // A row without a key is being made: its user is not counted yet.
+            let made = self.cells(index)[KEY_HIGH].load(Acquire) != 0;
+            let unused = made && self.cells(index)[USERS].load(Acquire) == 0;
             if unused && *idle && self.retire(index) {
                 taken += 1;
                 *idle = false;
@@ -213,14 +219,25 @@ impl Peers {
                 let _ = cell.compare_exchange(seen, TOMB, SeqCst, Relaxed);
             }
         }
-        self.give_row(index);
+        self.free(index);
         true
     }
 
-    /// Puts a row that no cell names on the list of free ones.
+    /// Gives back a row that its maker alone has, and that no cell names any more. Who saw such a cell may be a user for a
+    /// moment; one that is killed in that moment costs the row.
     fn give_row(&self, index: usize) {
+        let users = &self.cells(index)[USERS];
+        for _ in 0..STRAYS {
+            if users.compare_exchange(1, RETIRED, AcqRel, Relaxed).is_ok() {
+                return self.free(index);
+            }
+            std::hint::spin_loop();
+        }
+    }
+
+    /// Puts a retired row on the list of free ones.
+    fn free(&self, index: usize) {
         let cells = self.cells(index);
-        cells[USERS].store(RETIRED, Relaxed);
         let _ = self.header[FREE].fetch_update(AcqRel, Acquire, |first| {
             cells[NEXT].store(first & ROW_MASK, Relaxed);
             Some(next_tag(first) | (index as u64 + 1))
@@ -293,7 +310,7 @@ impl Peers {
 
     fn find_or_insert(&self, key: Key) -> Option<Found> {
         let mut fresh = None;
-        for _ in 0..ATTEMPTS {
+        for attempt in 1..=ATTEMPTS {
             let found = self.find(key);
             if found.is_some() {
                 if let Some(row) = fresh {
@@ -306,7 +323,7 @@ impl Peers {
                 None => self.new_row(key)?,
             };
             fresh = Some(row);
-            match self.insert(key, row) {
+            match self.insert(key, row, attempt % PATIENCE == 0) {
                 Inserted::Settled => return Some(Found { row, first: true }),
                 Inserted::Disturbed => {}
                 Inserted::Full => break,
@@ -350,9 +367,10 @@ impl Peers {
     }
 
     /// Gives the key's row a cell, in two steps. The first makes it visible to others who insert the same key; whoever
-    /// sees another one that is not settled throws it out. The second settles it, unless it was thrown out or another
-    /// one settled before. Of two at once the later sees the earlier.
-    fn insert(&self, key: Key, row: usize) -> Inserted {
+    /// sees another one that is not settled throws it out, or gives way if that lies before its own, which would else
+    /// throw each other out for ever. The second settles it, unless it was thrown out or another one settled before. Of
+    /// two at once the later sees the earlier. `impatient`: does not give way.
+    fn insert(&self, key: Key, row: usize, impatient: bool) -> Inserted {
         let visible = key.tag() | (row as u64 + 1);
         let mut ours = None;
         for cell in self.path(key) {
@@ -369,8 +387,10 @@ impl Peers {
         let Some(ours) = ours else {
             return Inserted::Full;
         };
+        let mut before_ours = true;
         for cell in self.path(key) {
             let seen = cell.load(SeqCst);
+            before_ours &= !std::ptr::eq(cell, ours);
             if std::ptr::eq(cell, ours) || seen == 0 || seen & TAG_MASK != key.tag() || seen == TOMB
             {
                 continue;
@@ -383,7 +403,8 @@ impl Peers {
             if settled && self.cells(row)[USERS].load(SeqCst) == RETIRED {
                 continue;
             }
-            if settled || cell.compare_exchange(seen, TOMB, SeqCst, Relaxed).is_err() {
+            let give_way = settled || before_ours && !impatient;
+            if give_way || cell.compare_exchange(seen, TOMB, SeqCst, Relaxed).is_err() {
                 let _ = ours.compare_exchange(visible, TOMB, SeqCst, Relaxed);
                 return Inserted::Disturbed;
             }
@@ -413,10 +434,12 @@ impl Peers {
             }
         };
         let cells = self.cells(index);
-        for cell in cells {
+        // Its users go from retired to one without a moment of none, in which somebody who still follows an old cell to this
+        // row would be counted and then forgotten.
+        for (_, cell) in cells.iter().enumerate().filter(|(at, _)| *at != USERS) {
             cell.store(0, Relaxed);
         }
-        cells[USERS].store(1, Relaxed);
+        cells[USERS].store(1, Release);
         cells[KEY_LOW].store(key.low(), Relaxed);
         cells[KEY_HIGH].store(key.high(), Release);
         Some(index)
