@@ -656,8 +656,7 @@ impl<'a> Life<'a> {
 
     /// The worker's `acquire`: one attempt is booked, whatever comes of it.
     fn acquire(&mut self) -> Input {
-        if self.is_held() {
-            let for_ = *self.random.pick(&[WaitFor::Queue, WaitFor::Name]);
+        if let Some(for_) = self.is_held() {
             let (for_, until_ms) = *self.held.get_or_insert((for_, self.now_ms + 500));
             return Input::Held { for_, until_ms };
         }
@@ -707,10 +706,17 @@ impl<'a> Life<'a> {
         }
     }
 
-    /// Whether there is something to wait for: a name is looked up, or every place is taken.
-    fn is_held(&mut self) -> bool {
+    /// What there is to wait for: a name is looked up, or every place of a group is taken.
+    fn is_held(&mut self) -> Option<WaitFor> {
         let percent = if self.held.is_some() { 50 } else { 10 };
-        self.random.chance(percent)
+        if !self.random.chance(percent) {
+            return None;
+        }
+        match self.exchange.machine.target {
+            Some(Target::Group(_)) => Some(*self.random.pick(&[WaitFor::Queue, WaitFor::Name])),
+            Some(Target::Name { .. }) => Some(WaitFor::Name),
+            Some(Target::Address(_)) | None => None,
+        }
     }
 
     /// The worker's `park` of an exchange that waits, and what ends it.
@@ -731,10 +737,7 @@ impl<'a> Life<'a> {
         };
         if matches!(ended, Input::Waited(Woken::Due)) && self.held.take().is_some() {
             // The machine books the attempt that never came to be.
-            self.acquires += usize::from(matches!(
-                self.exchange.machine.target,
-                Some(Target::Group(_))
-            ));
+            self.acquires += 1;
         }
         ended
     }

@@ -21,7 +21,7 @@ fn upload(kp: &Kp, length: usize, begun: usize) -> Client {
 }
 
 /// Whoever sends a body slowly holds no connection to an upstream before its first `client_body_buffer_size` bytes.
-/// Shows: proxy_request_buffering, client_body_buffer_size
+/// Shows: client_body_buffer_size
 #[test]
 fn a_slow_upload_holds_no_upstream() {
     let origin = Origin::ok();

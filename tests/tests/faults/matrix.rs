@@ -275,100 +275,84 @@ fn lines(kp: &Kp, count: usize) -> Lines {
     kp.text("faults.log").lines().map(split).collect()
 }
 
-/// Compares a case with what was expected of it; empty when all is well.
+/// What differs from what was expected; empty when all is well.
+#[derive(Default)]
+struct Differences(String);
+
+impl Differences {
+    fn check(&mut self, what: &str, right: bool, found: impl std::fmt::Display) {
+        if !right {
+            let _ = write!(self.0, "\n    {what}: {found}");
+        }
+    }
+}
+
+/// Compares a case with what was expected of it.
 fn compare(n: usize, case: &Case, outcome: &Outcome, lines: &Lines, names: &Names) -> String {
     let expected = case.expected();
-    let mut wrong = String::new();
-    let mut check = |what: &str, right: bool, found: String| {
-        if !right {
-            let _ = write!(wrong, "\n    {what}: {found}");
-        }
-    };
+    let mut wrong = Differences::default();
     let saw = &outcome.saw;
-    check(
+    wrong.check(
         "status at the client",
         saw.status == expected.status,
-        saw.status.to_string(),
+        saw.status,
     );
     let whole = expected.client == rules::Client::Whole;
-    check(
-        "a whole response",
-        saw.whole == whole,
-        saw.whole.to_string(),
+    wrong.check("a whole response", saw.whole == whole, saw.whole);
+    wrong.check("the next request", saw.then == 200, saw.then);
+    compare_lines(n, case, lines, names, &mut wrong);
+    let connections = outcome.connections;
+    if case.rule.kept && expected.then == Peer::Faulty {
+        wrong.check("one connection", connections == 1, connections);
+    }
+    if case.rule.fault == Fault::Extra {
+        wrong.check("a new connection", connections == 2, connections);
+    }
+    let right = body(case.ask);
+    wrong.check(
+        "bodies",
+        outcome.bodies.iter().all(|body| *body == right),
+        format_args!("{} came", outcome.bodies.len()),
     );
-    check("the next request", saw.then == 200, saw.then.to_string());
-    let line = lines
-        .get(&format!("/{n}/main"))
-        .cloned()
-        .unwrap_or_default();
-    let [status, reason, statuses, addresses] = line.as_slice() else {
-        check("a log line", false, format!("{line:?}"));
-        return wrong;
+    wrong.0
+}
+
+/// Compares what the access log says of a case.
+fn compare_lines(n: usize, case: &Case, lines: &Lines, names: &Names, wrong: &mut Differences) {
+    let expected = case.expected();
+    let line_of = |which: &str| {
+        let line = lines.get(&format!("/{n}/{which}"));
+        line.cloned().unwrap_or_default()
     };
-    check(
+    let line = line_of("main");
+    let [status, reason, statuses, addresses] = line.as_slice() else {
+        return wrong.check("a log line", false, format_args!("{line:?}"));
+    };
+    wrong.check(
         "status in the log",
         *status == expected.status.to_string(),
-        status.clone(),
+        status,
     );
-    check(
+    wrong.check(
         "reason",
         expected.reasons.contains(&reason.as_str()),
-        reason.clone(),
+        reason,
     );
-    let tried: Vec<String> = expected
-        .tries
-        .iter()
-        .map(|(_, status)| status.to_string())
-        .collect();
-    check(
-        "upstream_status",
-        *statuses == tried.join(", "),
-        statuses.clone(),
-    );
-    let asked: Vec<&str> = expected
-        .tries
-        .iter()
-        .map(|(who, _)| names.of(n, *who))
-        .collect();
-    check(
-        "upstream_addr",
-        *addresses == asked.join(", "),
-        addresses.clone(),
-    );
-    let then = lines
-        .get(&format!("/{n}/then"))
-        .cloned()
-        .unwrap_or_default();
+    let tries = expected.tries.iter();
+    let tried: Vec<String> = tries.map(|(_, status)| status.to_string()).collect();
+    wrong.check("upstream_status", *statuses == tried.join(", "), statuses);
+    let tries = expected.tries.iter();
+    let asked: Vec<&str> = tries.map(|(who, _)| names.of(n, *who)).collect();
+    wrong.check("upstream_addr", *addresses == asked.join(", "), addresses);
+    let then = line_of("then");
     let follows = names.of(n, expected.then);
-    check(
+    wrong.check(
         "who is asked then",
         // A connection that was ended just now may be found stale first: the same peer twice.
         then.get(3)
             .is_some_and(|all| all.split(", ").all(|one| one == follows)),
-        format!("{then:?}"),
+        format_args!("{then:?}"),
     );
-    if case.rule.kept && expected.then == Peer::Faulty {
-        check(
-            "one connection",
-            outcome.connections == 1,
-            outcome.connections.to_string(),
-        );
-    }
-    if case.rule.fault == Fault::Extra {
-        check(
-            "a new connection",
-            outcome.connections == 2,
-            outcome.connections.to_string(),
-        );
-    }
-    let right = body(case.ask);
-    let bodies = &outcome.bodies;
-    check(
-        "bodies",
-        bodies.iter().all(|body| *body == right),
-        format!("{} came", bodies.len()),
-    );
-    wrong
 }
 
 /// The addresses of the peers.
@@ -384,6 +368,35 @@ impl Names {
             Peer::Healthy => &self.healthy[n],
         }
     }
+}
+
+/// What came of each case, many at a time.
+fn run_all(
+    cases: &[Case],
+    ports: Vec<Port>,
+    kp: &Kp,
+    tls: &Certificates,
+) -> Vec<(usize, Outcome, Origin)> {
+    let ports: Vec<Mutex<Option<Port>>> = ports
+        .into_iter()
+        .map(|port| Mutex::new(Some(port)))
+        .collect();
+    let found: Mutex<Vec<(usize, Outcome, Origin)>> = Mutex::default();
+    let next = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(|| {
+                loop {
+                    let n = next.fetch_add(1, Ordering::SeqCst);
+                    let Some(case) = cases.get(n) else { return };
+                    let port = ports[n].lock().unwrap().take().unwrap();
+                    let (outcome, origin) = run(n, case, kp, port, tls);
+                    found.lock().unwrap().push((n, outcome, origin));
+                }
+            });
+        }
+    });
+    found.into_inner().unwrap()
 }
 
 /// Runs all cases of a kind of request.
@@ -410,27 +423,7 @@ fn matrix(ask: Ask) {
     let worker = kp.worker_pid();
     let before = process::descriptors(worker).len();
 
-    let ports: Vec<Mutex<Option<Port>>> = ports
-        .into_iter()
-        .map(|port| Mutex::new(Some(port)))
-        .collect();
-    let found: Mutex<Vec<(usize, Outcome, Origin)>> = Mutex::default();
-    let next = AtomicUsize::new(0);
-    std::thread::scope(|scope| {
-        for _ in 0..THREADS {
-            scope.spawn(|| {
-                loop {
-                    let n = next.fetch_add(1, Ordering::SeqCst);
-                    let Some(case) = cases.get(n) else { return };
-                    let port = ports[n].lock().unwrap().take().unwrap();
-                    let (outcome, origin) = run(n, case, &kp, port, &tls);
-                    found.lock().unwrap().push((n, outcome, origin));
-                }
-            });
-        }
-    });
-
-    let found = found.into_inner().unwrap();
+    let found = run_all(&cases, ports, &kp, &tls);
     let warm = cases.iter().filter(|case| case.pooled).count();
     let lines = lines(&kp, 2 * cases.len() + warm);
     let mut wrong = String::new();
