@@ -6,9 +6,9 @@
 //! is not decided here.
 
 use crate::lease::Lease;
-use crate::peers::{Key, Peers};
+use crate::peers::{Key, PeerRow, Peers};
 use crate::scoreboard::Row;
-use std::sync::atomic::{AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed};
+use std::sync::atomic::{Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed};
 
 /// Beside the key, which is in the first cells.
 const LEASE: usize = 4;
@@ -18,7 +18,6 @@ const CHANGED: usize = 7;
 /// On a cache line of its own: every pick reads it.
 const STATE: usize = 8;
 const CAUSE: usize = 9;
-const WIDTH: usize = 16;
 
 /// The table of checks.
 #[derive(Debug, Clone, Copy)]
@@ -31,17 +30,28 @@ impl Checks {
         Self { table }
     }
 
-    /// The row of a check of a peer, found or made; one of this process alone where the table is full.
-    pub fn claim(&self, upstream: &str, peer: &str, check: &str) -> CheckRow {
+    /// The row of a check of a peer, found or made; one of this process alone where the table is full. `process` uses it
+    /// until [`Checks::leave`] or its death.
+    pub fn claim(&self, upstream: &str, peer: &str, check: &str, process: Row) -> CheckRow {
         let key = Key::of(&[
             b"check",
             upstream.as_bytes(),
             peer.as_bytes(),
             check.as_bytes(),
         ]);
-        self.table
-            .shared_cells(key)
-            .map_or_else(CheckRow::private, |cells| CheckRow { cells })
+        CheckRow {
+            row: self.table.claim(key, process),
+        }
+    }
+
+    /// Ends a claim; the row must not be used any more.
+    pub fn leave(&self, row: CheckRow) {
+        self.table.leave(row.row);
+    }
+
+    /// Takes back the rows that nobody uses, as [`Peers::reclaim`] does.
+    pub fn reclaim(&self, idle: &mut Vec<bool>) -> usize {
+        self.table.reclaim(idle)
     }
 
     /// How many claims found no room.
@@ -49,8 +59,9 @@ impl Checks {
         self.table.overflows()
     }
 
-    /// A dead process checks nothing any more.
+    /// A dead process checks nothing any more, and uses no rows.
     pub(crate) fn reap(&self, process: Row) {
+        self.table.reap(process);
         for index in 0..self.table.used() {
             if let Some(cell) = self.table.cells(index).get(LEASE) {
                 Lease::new(cell).reap(process);
@@ -146,15 +157,20 @@ pub struct CheckChange {
 /// One row.
 #[derive(Debug, Clone, Copy)]
 pub struct CheckRow {
-    cells: &'static [AtomicU64],
+    row: PeerRow,
 }
 
 impl CheckRow {
     /// A row of this process only. It lives as long as the process, so ask once per check and peer.
     pub fn private() -> Self {
         Self {
-            cells: Vec::leak((0..WIDTH).map(|_| AtomicU64::new(0)).collect()),
+            row: PeerRow::private(),
         }
+    }
+
+    /// What names the row within this process: equal for two claims of one row.
+    pub fn id(&self) -> usize {
+        self.row.cells().as_ptr() as usize
     }
 
     /// What is known.
@@ -181,16 +197,16 @@ impl CheckRow {
     ) -> Option<CheckChange> {
         let next = |word| Some(Standing::unpack(word).after(passed, thresholds).pack());
         // The update never declines, so both arms hold the word that was replaced.
-        let (Ok(word) | Err(word)) = self.cells[STATE].fetch_update(AcqRel, Acquire, next);
+        let (Ok(word) | Err(word)) = self.row.cells()[STATE].fetch_update(AcqRel, Acquire, next);
         let before = Standing::unpack(word);
         let after = before.after(passed, thresholds);
-        self.cells[CAUSE].store(cause, Relaxed);
+        self.row.cells()[CAUSE].store(cause, Relaxed);
         if before.state == after.state {
             return None;
         }
-        self.cells[CHANGED].store(now_ms, Relaxed);
+        self.row.cells()[CHANGED].store(now_ms, Relaxed);
         if (before.state, after.state) == (CheckState::Unhealthy, CheckState::Healthy) {
-            self.cells[RECOVERED].store(now_ms, Relaxed);
+            self.row.cells()[RECOVERED].store(now_ms, Relaxed);
         }
         Some(CheckChange {
             from: before.state,
@@ -201,36 +217,36 @@ impl CheckRow {
 
     /// When it became healthy after having been unhealthy, monotonic; 0: never. A slow start counts from here.
     pub fn recovered_ms(&self) -> u64 {
-        self.cells[RECOVERED].load(Relaxed)
+        self.row.cells()[RECOVERED].load(Relaxed)
     }
 
     /// When the state changed last, monotonic; 0: never.
     pub fn changed_ms(&self) -> u64 {
-        self.cells[CHANGED].load(Relaxed)
+        self.row.cells()[CHANGED].load(Relaxed)
     }
 
     /// The cause noted with the last result.
     pub fn cause(&self) -> u64 {
-        self.cells[CAUSE].load(Relaxed)
+        self.row.cells()[CAUSE].load(Relaxed)
     }
 
     /// Who checks.
     pub fn lease(&self) -> Lease {
-        Lease::new(&self.cells[LEASE])
+        Lease::new(&self.row.cells()[LEASE])
     }
 
     /// When the next check is due, monotonic; 0: it never was checked.
     pub fn due_ms(&self) -> u64 {
-        self.cells[DUE].load(Relaxed)
+        self.row.cells()[DUE].load(Relaxed)
     }
 
     /// Sets when the next check is due.
     pub fn set_due_ms(&self, due_ms: u64) {
-        self.cells[DUE].store(due_ms, Relaxed);
+        self.row.cells()[DUE].store(due_ms, Relaxed);
     }
 
     fn standing(&self) -> Standing {
-        Standing::unpack(self.cells[STATE].load(Relaxed))
+        Standing::unpack(self.row.cells()[STATE].load(Relaxed))
     }
 }
 
@@ -308,13 +324,16 @@ mod tests {
     #[test]
     fn rows_are_found_again_and_leases_of_the_dead_are_free() {
         let shm = Shm::private().unwrap();
-        let row = || shm.checks().claim("u", "127.0.0.1:80", "http /hz");
+        let process = shm.scoreboard().claim(1, 0);
+        let row = || shm.checks().claim("u", "127.0.0.1:80", "http /hz", process);
         row().record(false, B03, 7, 5);
         row().record(false, B03, 7, 5);
         row().set_due_ms(9);
-        assert_eq!(shm.checks().claim("u", "127.0.0.1:80", "http /").cause(), 0);
+        let another = shm.checks().claim("u", "127.0.0.1:80", "http /", process);
+        assert_eq!(another.cause(), 0);
+        assert_eq!(row().id(), row().id());
+        assert_ne!(row().id(), another.id());
         assert_eq!((row().cause(), row().due_ms()), (7, 9));
-        let process = shm.scoreboard().claim(1, 0);
         let other = Claimant::new(shm.scoreboard().claim(1, 1), 2);
         assert!(row().lease().take(Claimant::new(process, 1), 1, 1000));
         assert!(!row().lease().take(other, 2, 1000));
@@ -323,17 +342,40 @@ mod tests {
     }
 
     #[test]
+    fn rows_without_users_are_taken_back_and_others_are_not() {
+        let shm = Shm::private().unwrap();
+        let (one, two) = (shm.scoreboard().claim(1, 0), shm.scoreboard().claim(1, 1));
+        let claim = |peer, process| shm.checks().claim("u", peer, "c", process);
+        let (left, kept) = (claim("left", one), claim("kept", one));
+        let dead = claim("dead", two);
+        for row in [left, kept, dead] {
+            row.record(true, B03, 0, 1);
+        }
+        let mut idle = Vec::new();
+        shm.checks().leave(left);
+        shm.reap(two);
+        assert_eq!(shm.checks().reclaim(&mut idle), 0, "not at once");
+        assert_eq!(shm.checks().reclaim(&mut idle), 2);
+        assert_eq!(claim("kept", one).state(), CheckState::Healthy);
+        assert_eq!(claim("left", one).state(), CheckState::Unknown);
+        assert_eq!(claim("dead", one).state(), CheckState::Unknown);
+    }
+
+    #[test]
     fn a_full_table_gives_private_rows() {
         let shm = Shm::private().unwrap();
+        let process = shm.scoreboard().claim(1, 0);
         while shm.checks().overflows() == 0 {
             let count = shm.checks().table.used().to_string();
-            shm.checks().claim("u", &count, "c");
+            shm.checks().claim("u", &count, "c", process);
         }
-        let row = shm.checks().claim("u", "one too many", "c");
+        let row = shm.checks().claim("u", "one too many", "c", process);
         row.record(true, B03, 1, 1);
         assert_eq!(row.state(), CheckState::Healthy);
         assert_eq!(
-            shm.checks().claim("u", "one too many", "c").state(),
+            shm.checks()
+                .claim("u", "one too many", "c", process)
+                .state(),
             CheckState::Unknown
         );
     }

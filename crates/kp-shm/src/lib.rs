@@ -104,12 +104,12 @@ impl Shm {
                 cells(sizes.zones)?,
             )?,
             journals: places::Journals::new(cells(sizes.processes * sizes.lines)?, sizes.lines),
-            // Nobody holds a share of a check, so there is no table of shares.
+            // The shares say who uses a row; nothing is in flight there.
             checks: Checks::new(Peers::new(
                 sizes.peers,
                 cells(Peers::directory_cells(sizes.peers))?,
                 cells(Peers::row_cells(sizes.peers))?,
-                &[],
+                cells(sizes.processes * sizes.peers)?,
             )),
             names: Names::new(cells(Names::CELLS)?),
             sessions: Sessions::new(cells(Sessions::CELLS)?, seed()?),

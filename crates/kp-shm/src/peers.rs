@@ -255,15 +255,6 @@ impl Peers {
         Some((taken.ok()? & ROW_MASK) as usize - 1)
     }
 
-    /// The cells of this identity's row, which has no shares and is never taken back; `None` where the table is full.
-    pub(crate) fn shared_cells(&self, key: Key) -> Option<&'static [AtomicU64]> {
-        let found = self.find_or_insert(key);
-        if found.is_none() {
-            self.header[OVERFLOWS].fetch_add(1, Relaxed);
-        }
-        Some(self.cells(found?.row))
-    }
-
     /// How many claims found no room and were given a private row, which is worth a warning.
     pub fn overflows(&self) -> u64 {
         self.header[OVERFLOWS].load(Relaxed)
@@ -578,6 +569,10 @@ impl PeerRow {
             shared: false,
             first: true,
         }
+    }
+
+    pub(crate) fn cells(&self) -> &'static [AtomicU64] {
+        self.cells
     }
 
     /// Whether nobody used the row when it was claimed.

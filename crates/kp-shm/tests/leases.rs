@@ -17,6 +17,7 @@ const SIGKILL: i32 = 9;
 
 fn main() {
     let shm = Shm::create().expect("tables");
+    let thing = thing(&shm, shm.scoreboard().claim(0, 0));
     let deadline_ms = monotonic_ms() + 60_000;
     let mut workers: Vec<(i32, Row)> = (0..WORKERS).map(|slot| start(&shm, slot)).collect();
     for kill in 0..KILLS {
@@ -24,7 +25,7 @@ fn main() {
         wait(deadline_ms, || {
             shm.counters().total(Counter::Requests) >= goal
         });
-        let (pid, row) = holder(&shm, &workers, deadline_ms);
+        let (pid, row) = holder(thing, &workers, deadline_ms);
         process::kill(pid, SIGKILL).expect("kill");
         assert!(matches!(
             end_of(pid, deadline_ms),
@@ -46,18 +47,19 @@ fn main() {
         );
         shm.reap(row);
     }
-    assert_eq!(thing(&shm).lease().holder(), None);
+    assert_eq!(thing.lease().holder(), None);
 }
 
-fn thing(shm: &Shm) -> CheckRow {
-    shm.checks().claim("u", "127.0.0.1:80", "once")
+/// The row of what is done once, for the process in `row`.
+fn thing(shm: &Shm, row: Row) -> CheckRow {
+    shm.checks().claim("u", "127.0.0.1:80", "once", row)
 }
 
 /// The worker that has the lease at this moment, which it may give up at the next.
-fn holder(shm: &Shm, workers: &[(i32, Row)], deadline_ms: u64) -> (i32, Row) {
+fn holder(thing: CheckRow, workers: &[(i32, Row)], deadline_ms: u64) -> (i32, Row) {
     let mut found = None;
     wait(deadline_ms, || {
-        let holder = thing(shm).lease().holder();
+        let holder = thing.lease().holder();
         found = workers
             .iter()
             .find(|(pid, row)| holder == Some(Claimant::new(*row, *pid as u32)))
@@ -81,7 +83,7 @@ fn work(shm: &Shm, row: Row, parent: u32) -> i32 {
     let pid = std::process::id();
     let (me, thing, counters) = (
         Claimant::new(row, pid),
-        thing(shm),
+        thing(shm, row),
         shm.counters().block(row),
     );
     // A parent whose assertion failed is gone, and so must its workers be.

@@ -463,31 +463,29 @@ mod tests {
                 passes: 1,
             };
             shm.checks()
-                .claim("u", &name, identity)
+                .claim("u", &name, identity, process)
                 .record(passed, once, 0, now);
         };
         assert_eq!(pick(&mut groups, 1), None, "\"two\" is mandatory");
         result("two", 2, true, 1);
         assert_eq!(share(&mut groups, 1_000), 0.0);
-        result("two", 1, true, 1);
+        result("two", 1, true, 20_000);
+        let first = share(&mut groups, 20_500);
+        assert!(first <= 0.15, "who waited for its first pass is new");
+        result("one", 1, false, 43_000);
+        assert_eq!(share(&mut groups, 43_000), 0.0);
+        result("one", 2, false, 44_000);
         assert_eq!(
-            share(&mut groups, 2_000),
-            0.5,
-            "a first pass is no recovery"
-        );
-        result("one", 1, false, 3_000);
-        assert_eq!(share(&mut groups, 3_000), 0.0);
-        result("one", 2, false, 4_000);
-        assert_eq!(
-            groups.pick(U, &at(4_000), &mut Tried::new()),
+            groups.pick(U, &at(44_000), &mut Tried::new()),
             Err(crate::NoPeer::Failed)
         );
-        result("one", 1, true, 4_000);
-        result("one", 2, true, 4_000);
-        assert_eq!(share(&mut groups, 4_000), 0.5, "both grow alike");
-        result("one", 1, false, 20_000);
-        result("one", 1, true, 21_000);
-        assert!(share(&mut groups, 21_500) <= 0.15);
+        result("one", 1, true, 44_000);
+        result("one", 2, true, 44_000);
+        let both = share(&mut groups, 45_000);
+        assert!((both - 0.5).abs() <= 0.1, "both grow alike: {both}");
+        result("one", 1, false, 60_000);
+        result("one", 1, true, 61_000);
+        assert!(share(&mut groups, 61_500) <= 0.15);
     }
 
     #[test]

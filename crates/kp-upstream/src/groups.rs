@@ -9,7 +9,7 @@ use crate::peer::Peer;
 use crate::roster::{Member, Roster, Slot};
 use crate::tried::Tried;
 use kp_config::model::{Balancer, OutlierDetection, PeerAddress, Upstream, UpstreamId};
-use kp_shm::{Row, Sessions, Shm};
+use kp_shm::{CheckRow, Row, Sessions, Shm};
 use std::net::IpAddr;
 use std::ops::Range;
 
@@ -215,6 +215,11 @@ impl Groups {
     /// `$upstream_addr`: `127.0.0.1:8080`, `[::1]:8080` or `unix:/path`.
     pub fn name(&self, peer: PeerId) -> &str {
         self.peer(peer).map_or("", |peer| &peer.name)
+    }
+
+    /// The peer's active checks, in the order of the group's, each with whether it is `mandatory`.
+    pub fn checks(&self, peer: PeerId) -> &[(CheckRow, bool)] {
+        self.peer(peer).map_or(&[], |peer| &peer.checks)
     }
 
     /// Connections in use now, over all workers where the group has a `zone`.

@@ -223,7 +223,14 @@ impl Peer {
         if self.slow_start_ms == 0 {
             return whole;
         }
-        let checks = self.checks.iter().map(|(check, _)| check.recovered_ms());
+        // Who waited for its first pass is new; who did not was in use before it.
+        let checks = self
+            .checks
+            .iter()
+            .map(|(check, mandatory)| match mandatory {
+                true => check.changed_ms(),
+                false => check.recovered_ms(),
+            });
         let began_ms = checks.fold(self.facts.slow_start_ms(), u64::max);
         let elapsed = now_ms.saturating_sub(began_ms);
         if began_ms == 0 || elapsed >= self.slow_start_ms {

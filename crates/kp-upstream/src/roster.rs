@@ -236,6 +236,9 @@ impl Roster {
             *place = (place.0.wrapping_add(1), At::Free);
             self.free.push_back(peer.slot.index);
         }
+        for (check, _) in &peer.checks {
+            self.shm.checks().leave(*check);
+        }
         let one = self.upstream.zone.is_none();
         for row in [Some(peer.facts), (!one).then_some(peer.turn)]
             .into_iter()
@@ -285,7 +288,8 @@ impl Roster {
     /// The group's active checks of a peer, found by the same names wherever it is checked.
     fn checks(&self, name: &str) -> Vec<(CheckRow, bool)> {
         let checks = self.upstream.checks.iter();
-        let row = |identity: &str| self.shm.checks().claim(&self.upstream.name, name, identity);
+        let (table, process) = (self.shm.checks(), self.process);
+        let row = |identity: &str| table.claim(&self.upstream.name, name, identity, process);
         checks
             .map(|check| (row(&check.identity), check.mandatory))
             .collect()

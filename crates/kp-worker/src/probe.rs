@@ -12,25 +12,30 @@ use crate::token::{Key, Kind};
 use crate::wheel::TimerId;
 use kp_config::model::{HealthCheck, PeerAddress, UpstreamId};
 use kp_shm::{CheckChange, CheckRow, CheckState, Claimant, Counter, Thresholds};
-use kp_upstream::PeerId;
+use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
 use talk::{Talk, Trouble};
 
 /// How much later than the last checker the others come at most.
 const GRACE_MAX_MS: u64 = 100;
-/// How often the members of groups are compared with what is checked.
-const MEMBERS_MS: u64 = 500;
 /// Connections that checks leave to requests.
 const ROOM: usize = 16;
+/// Checks that begin in one millisecond: a thousand that are due at once are no reason to keep requests waiting.
+const BEGINNINGS: u64 = 16;
 
 /// All checks of this worker.
 #[derive(Debug)]
 pub(crate) struct Probes {
     targets: Slots<Target>,
+    /// Where the target of a row is.
+    known: HashMap<usize, Key>,
     me: Claimant,
-    members_timer: Option<TimerId>,
     /// Sockets that checks have open.
     open: usize,
+    /// How many peers are unhealthy by checks that this worker makes.
+    unhealthy: u64,
+    /// How many checks were to begin in this millisecond.
+    begun: (u64, u64),
     random: u64,
 }
 
@@ -46,15 +51,28 @@ pub(crate) struct Target {
     row: CheckRow,
     timer: TimerId,
     talk: Option<Box<Talk>>,
+    /// Whether it is one of [`Probes::unhealthy`].
+    counted: bool,
+}
+
+/// A check of a peer that is there now.
+struct Wanted {
+    upstream: UpstreamId,
+    check: &'static HealthCheck,
+    address: PeerAddress,
+    name: String,
+    row: CheckRow,
 }
 
 impl Probes {
     pub(crate) fn new(me: Claimant, random: u64) -> Self {
         Self {
             targets: Slots::new(),
+            known: HashMap::new(),
             me,
-            members_timer: None,
             open: 0,
+            unhealthy: 0,
+            begun: (0, 0),
             random: random | 1,
         }
     }
@@ -74,7 +92,15 @@ impl Probes {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
         self.random ^= self.random << 17;
-        self.random % (jitter_ms + 1)
+        self.random % jitter_ms.saturating_add(1)
+    }
+
+    /// How long a check that could begin now has to wait for those before it.
+    fn line_ms(&mut self, now_ms: u64) -> u64 {
+        let (moment_ms, before) = self.begun;
+        let before = if moment_ms == now_ms { before } else { 0 };
+        self.begun = (now_ms, before + 1);
+        before / BEGINNINGS
     }
 }
 
@@ -95,112 +121,78 @@ impl Target {
 }
 
 impl Worker {
-    /// Begins to check, or takes note of what became of the groups since.
+    /// Begins to check, or takes note of what became of the groups since: called whenever members come or go.
     pub(crate) fn sync_probes(&mut self) {
-        if self.drain.is_some() || !self.has_checks() {
+        if self.drain.is_some() {
             return;
         }
         let wanted = self.wanted_checks();
-        for key in self.probes.targets.keys() {
-            let stays = self.probes.targets.peek(key).is_some_and(|target| {
-                wanted.iter().any(|(upstream, check, _, name)| {
-                    *upstream == target.upstream
-                        && std::ptr::eq(*check, target.check)
-                        && *name == target.name
-                })
-            });
-            if !stays {
-                self.forget_target(key);
+        let rows: HashSet<usize> = wanted.iter().map(|wanted| wanted.row.id()).collect();
+        let known = self.probes.known.iter();
+        let gone: Vec<(usize, Key)> = known
+            .filter(|(row, _)| !rows.contains(row))
+            .map(|(row, key)| (*row, *key))
+            .collect();
+        for (row, key) in gone {
+            self.probes.known.remove(&row);
+            self.forget_target(key);
+        }
+        for wanted in wanted {
+            // The same address twice in a group is one peer to a check.
+            if !self.probes.known.contains_key(&wanted.row.id()) {
+                self.add_target(wanted);
             }
         }
-        for (upstream, check, address, name) in wanted {
-            self.add_target(upstream, check, &address, name);
-        }
-        let timer = match self.probes.members_timer {
-            Some(timer) => timer,
-            None => {
-                let key = Key {
-                    index: u32::MAX,
-                    generation: 0,
-                };
-                let timer = self.wheel.create(key.token(Kind::Probe));
-                self.probes.members_timer = Some(timer);
-                timer
-            }
-        };
-        self.wheel.arm(timer, self.clock.mono_ms + MEMBERS_MS);
-    }
-
-    fn has_checks(&self) -> bool {
-        let mut groups = self.config.http.upstreams.iter();
-        groups.any(|group| !group.checks.is_empty())
     }
 
     /// Every check of every peer that is there now.
-    fn wanted_checks(&self) -> Vec<(UpstreamId, &'static HealthCheck, PeerAddress, String)> {
-        let mut wanted: Vec<(UpstreamId, &'static HealthCheck, PeerAddress, String)> = Vec::new();
+    fn wanted_checks(&self) -> Vec<Wanted> {
+        let mut wanted = Vec::new();
         for (number, group) in (0..).zip(&self.config.http.upstreams) {
-            let upstream = UpstreamId(number);
             if group.checks.is_empty() {
                 continue;
             }
-            let peers: Vec<PeerId> = self.groups.peers(upstream).collect();
-            for peer in peers {
+            let upstream = UpstreamId(number);
+            for peer in self.groups.peers(upstream) {
                 let Some(address) = self.groups.address(peer) else {
                     continue;
                 };
-                let name = self.groups.name(peer);
-                // The same address twice in a group is one peer to a check.
-                let known = wanted
-                    .iter()
-                    .any(|(other, _, _, known)| *other == upstream && known == name);
-                if !known {
-                    let each = |check| (upstream, check, address.clone(), name.to_owned());
-                    wanted.extend(group.checks.iter().map(each));
-                }
+                let rows = self.groups.checks(peer).iter();
+                let each = |(check, (row, _)): (&'static HealthCheck, &(CheckRow, bool))| Wanted {
+                    upstream,
+                    check,
+                    address: at_port(address, check.port),
+                    name: self.groups.name(peer).to_owned(),
+                    row: *row,
+                };
+                wanted.extend(group.checks.iter().zip(rows).map(each));
             }
         }
         wanted
     }
 
-    fn add_target(
-        &mut self,
-        upstream: UpstreamId,
-        check: &'static HealthCheck,
-        address: &PeerAddress,
-        name: String,
-    ) {
-        let known = self.probes.targets.keys().into_iter().any(|key| {
-            self.probes.targets.peek(key).is_some_and(|target| {
-                target.upstream == upstream
-                    && std::ptr::eq(target.check, check)
-                    && target.name == name
-            })
-        });
-        if known {
-            return;
-        }
-        let group = &self.config.http.upstreams[upstream.index()];
-        let row = self.shm_checks().claim(&group.name, &name, &check.identity);
+    fn add_target(&mut self, wanted: Wanted) {
         let now_ms = self.clock.mono_ms;
+        let (check, row) = (wanted.check, wanted.row);
         // Another generation may have checked less often.
         let interval_ms = check.interval.as_millis() as u64 + check.jitter.as_millis() as u64;
         if row.due_ms() > now_ms + interval_ms {
             row.set_due_ms(now_ms + interval_ms);
         }
-        let target = Target {
-            upstream,
+        let timer = self.wheel.create(0);
+        let key = self.probes.targets.insert(Target {
+            upstream: wanted.upstream,
             check,
-            address: at_port(address, check.port),
-            name,
+            address: wanted.address,
+            name: wanted.name,
             row,
-            timer: self.wheel.create(0),
+            timer,
             talk: None,
-        };
-        let (timer, due_ms) = (target.timer, row.due_ms());
-        let key = self.probes.targets.insert(target);
+            counted: false,
+        });
+        self.probes.known.insert(row.id(), key);
         self.wheel.name(timer, key.token(Kind::Probe));
-        self.wheel.arm(timer, due_ms.max(now_ms));
+        self.wheel.arm(timer, row.due_ms().max(now_ms));
     }
 
     /// The peer is gone.
@@ -208,6 +200,7 @@ impl Worker {
         self.end_talk(key);
         if let Some(target) = self.probes.targets.remove(key) {
             target.row.lease().release(self.probes.me);
+            self.probes.unhealthy -= u64::from(target.counted);
             self.wheel.free(target.timer);
         }
     }
@@ -215,7 +208,8 @@ impl Worker {
     /// Another generation, or another worker, goes on with the checks of this one at once.
     pub(crate) fn leave_probes(&mut self) {
         let now_ms = self.clock.mono_ms;
-        for key in self.probes.targets.keys() {
+        let keys: Vec<Key> = self.probes.known.values().copied().collect();
+        for key in keys {
             let interrupted = self.end_talk(key);
             if let Some(target) = self.probes.targets.at(key) {
                 if interrupted {
@@ -233,26 +227,29 @@ impl Worker {
         if self.drain.is_some() {
             return;
         }
-        if key.index == u32::MAX {
-            return self.sync_probes();
+        let talks = |target: &Target| target.talk.is_some();
+        if !self.probes.targets.peek(key).is_some_and(talks) {
+            return self.probe_due(key);
         }
-        let Some(target) = self.probes.targets.at(key) else {
-            return;
-        };
-        match &target.talk {
-            Some(talk) => {
-                let trouble = talk.too_late();
-                self.probe_ended(key, Err(trouble));
-            }
-            None => self.probe_due(key),
+        // What came before the deadline counts, also where the process was stopped meanwhile.
+        self.drive_probe(key);
+        let now_ms = self.clock.mono_ms;
+        let talk = self
+            .probes
+            .targets
+            .peek(key)
+            .and_then(|target| target.talk.as_ref());
+        let late = talk.and_then(|talk| talk.too_late(now_ms));
+        if let Some(trouble) = late {
+            self.probe_ended(key, Err(trouble));
         }
     }
 
     /// A check may be due, and it may be this worker's.
     fn probe_due(&mut self, key: Key) {
         let (now_ms, me) = (self.clock.mono_ms, self.probes.me);
-        let crowded =
-            self.connections() + ROOM.min(self.connections_max / 4) >= self.connections_max;
+        let room = ROOM.min(self.connections_max / 4);
+        let crowded = self.connections() + room >= self.connections_max;
         let Some(target) = self.probes.targets.at(key) else {
             return;
         };
@@ -264,10 +261,17 @@ impl Worker {
             let wake_ms = if mine { due_ms } else { due_ms + grace_ms };
             let timer = target.timer;
             self.wheel.arm(timer, wake_ms);
-            return self.count_unhealthy();
+            return self.count_unhealthy(key);
         }
+        let timer = target.timer;
+        let line_ms = self.probes.line_ms(now_ms);
+        if line_ms > 0 {
+            return self.wheel.arm(timer, now_ms + line_ms);
+        }
+        let Some(target) = self.probes.targets.at(key) else {
+            return;
+        };
         if crowded || !lease.take(me, now_ms, now_ms + interval_ms + grace_ms) {
-            let timer = target.timer;
             if crowded {
                 lease.release(me);
             }
@@ -284,6 +288,17 @@ impl Worker {
         let next_ms = base_ms + interval_ms + self.probes.jitter(jitter_ms);
         row.set_due_ms(next_ms);
         self.begin_talk(key);
+    }
+
+    /// This process has no descriptor or memory for a check now, which says nothing of the peer: another one may, or this
+    /// one a little later.
+    fn postpone(&mut self, key: Key) {
+        let (now_ms, me) = (self.clock.mono_ms, self.probes.me);
+        if let Some(target) = self.probes.targets.at(key) {
+            target.row.set_due_ms(now_ms);
+            target.row.lease().release(me);
+            self.wheel.arm(target.timer, now_ms + target.grace_ms());
+        }
     }
 
     /// A check came to its end: notes it, says what changed, and waits for the next.
@@ -319,19 +334,20 @@ impl Worker {
         } else {
             Counter::HealthChecksFailed
         });
-        self.count_unhealthy();
+        self.count_unhealthy(key);
     }
 
     /// The gauge is kept by whoever checks.
-    fn count_unhealthy(&self) {
+    fn count_unhealthy(&mut self, key: Key) {
         let me = Some(self.probes.me);
-        let unhealthy = self.probes.targets.keys().into_iter().filter(|key| {
-            self.probes.targets.peek(*key).is_some_and(|target| {
-                target.row.state() == CheckState::Unhealthy && target.row.lease().holder() == me
-            })
-        });
+        let Some(target) = self.probes.targets.at(key) else {
+            return;
+        };
+        let is = target.row.state() == CheckState::Unhealthy && target.row.lease().holder() == me;
+        let was = std::mem::replace(&mut target.counted, is);
+        self.probes.unhealthy = self.probes.unhealthy + u64::from(is) - u64::from(was);
         self.counters
-            .set(Counter::HealthChecksUnhealthy, unhealthy.count() as u64);
+            .set(Counter::HealthChecksUnhealthy, self.probes.unhealthy);
     }
 }
 

@@ -506,11 +506,6 @@ impl Worker {
         }
     }
 
-    /// What active checks have found out, of all processes.
-    pub(crate) fn shm_checks(&self) -> kp_shm::Checks {
-        self.shm.checks()
-    }
-
     /// Writes this process's state onto the scoreboard.
     pub(crate) fn board(&self, state: State) {
         self.shm.scoreboard().set_state(self.row, state);

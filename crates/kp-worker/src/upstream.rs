@@ -383,26 +383,11 @@ impl Worker {
         };
         let mut text = Vec::new();
         self.evaluate(active, template, &mut text);
-        if text.is_empty() {
-            return Ok(None);
-        }
-        let text = String::from_utf8_lossy(&text);
-        let address = text.parse::<SocketAddr>().or_else(|_| {
-            text.trim_matches(['[', ']'])
-                .parse()
-                .map(|ip| SocketAddr::new(ip, 0))
-        });
-        match address {
-            Ok(address) => Ok(Some(address)),
-            Err(_) => {
-                self.log_exchange(
-                    active,
-                    Level::Error,
-                    &format!("invalid local address \"{text}\""),
-                );
-                Err(Failure::new(Phase::Connect, Cause::Internal))
-            }
-        }
+        local_address(&text).map_err(|text| {
+            let message = format!("invalid local address \"{text}\"");
+            self.log_exchange(active, Level::Error, &message);
+            Failure::new(Phase::Connect, Cause::Internal)
+        })
     }
 
     /// Books the end of an attempt at the peer of an upstream connection that never came to be.
@@ -601,6 +586,19 @@ impl Worker {
 }
 
 /// What the machine hears when no connection could be begun.
+/// The local address to connect from that `proxy_bind` evaluated to; nothing: the system chooses. The text, if it is none.
+pub(crate) fn local_address(text: &[u8]) -> Result<Option<SocketAddr>, String> {
+    if text.is_empty() {
+        return Ok(None);
+    }
+    let text = String::from_utf8_lossy(text);
+    let alone = || text.trim_matches(['[', ']']).parse();
+    let address = text
+        .parse()
+        .or_else(|_| alone().map(|ip| SocketAddr::new(ip, 0)));
+    address.map(Some).map_err(|_| text.into_owned())
+}
+
 fn not_connected(cause: Cause) -> Option<Input> {
     Some(Input::UpstreamFailed(Failure::new(Phase::Connect, cause)))
 }

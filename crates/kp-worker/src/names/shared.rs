@@ -128,6 +128,7 @@ impl Worker {
                 for user in shared.users.clone() {
                     self.set_members(user, &addresses);
                 }
+                self.sync_probes();
             }
             for key in waiting {
                 self.wake(key);

@@ -4,11 +4,13 @@
 //! take the location's timeout, and the whole never longer than the interval. The connection is closed as soon as
 //! the result is known.
 
+use crate::exhaustion;
 use crate::facts::ConnectionFacts;
 use crate::reactor::Worker;
 use crate::secure::{Partner, Secure, Shake};
 use crate::token::{Key, Kind};
 use crate::transport::{Received, Sent, Transport};
+use crate::upstream::local_address;
 use kp_config::model::{CheckProtocol, HealthCheck, MatchBlock, PeerAddress};
 use kp_http::{BodyDecoder, HeadReader, Method};
 use kp_proxy::Exchange;
@@ -44,6 +46,8 @@ pub(super) struct Talk {
     interim: u32,
     decoder: Option<BodyDecoder>,
     body: Vec<u8>,
+    /// The stage ends here.
+    deadline_ms: u64,
     /// The check ends here whatever happens.
     end_ms: u64,
 }
@@ -75,6 +79,8 @@ pub(super) enum Trouble {
     Status(u16),
     /// Another condition of the `match`.
     Condition(&'static str),
+    /// What `proxy_bind` says is no address.
+    Local(String),
     /// kp's own fault.
     Internal,
 }
@@ -90,7 +96,8 @@ impl Trouble {
             Self::Garbage(_) => 5 << 32,
             Self::Status(status) => 6 << 32 | u64::from(*status),
             Self::Condition(_) => 7 << 32,
-            Self::Internal => 8 << 32,
+            Self::Local(_) => 8 << 32,
+            Self::Internal => 9 << 32,
         }
     }
 
@@ -111,6 +118,7 @@ impl Trouble {
             Self::Garbage(text) => format!("invalid answer{from}: {text}"),
             Self::Status(status) => format!("status {status}{from}"),
             Self::Condition(word) => format!("\"{word}\" does not match{from}"),
+            Self::Local(text) => format!("invalid local address \"{text}\""),
             Self::Internal => "internal error".to_owned(),
         }
     }
@@ -118,14 +126,15 @@ impl Trouble {
 
 impl Talk {
     /// What to say of it when its time is over.
-    pub(super) fn too_late(&self) -> Trouble {
-        Trouble::Late(match self.stage {
+    pub(super) fn too_late(&self, now_ms: u64) -> Option<Trouble> {
+        let late = Trouble::Late(match self.stage {
             Stage::Connect => "connecting",
             Stage::Shake => "SSL handshaking",
             Stage::Send => "sending the request",
             Stage::Head | Stage::Bytes => "waiting for the answer",
             Stage::Body => "reading the answer",
-        })
+        });
+        (self.deadline_ms <= now_ms).then_some(late)
     }
 }
 
@@ -148,23 +157,35 @@ impl Worker {
         let address = target.address.clone();
         let facts = ConnectionFacts::of(None, self.clock.unix_ms / 1000);
         let context = self.context(&facts);
-        let exchange = check_exchange(check, upstream, &name, self.program, &context);
+        let mut exchange = check_exchange(check, upstream, &name, self.program, &context);
+        let bind = self.config.http.locations[check.location.index()]
+            .proxy
+            .bind
+            .as_ref();
+        let mut local = Vec::new();
+        if let Some(template) = bind {
+            kp_proxy::vars::evaluate(template, &mut exchange, self.program, &context, &mut local);
+        }
+        let local = match local_address(&local) {
+            Ok(local) => local,
+            Err(trouble) => return self.probe_ended(key, Err(Trouble::Local(trouble))),
+        };
         let peer = match &address {
             PeerAddress::Inet(address) => kp_sys::socket::Target::Inet(*address),
             PeerAddress::Unix(path) => kp_sys::socket::Target::Unix(path),
         };
-        let fd = match kp_sys::socket::connect(peer, None) {
+        let opened = kp_sys::socket::connect(peer, local).and_then(|fd| {
+            let _ = kp_sys::socket::set_nodelay(&fd, true);
+            self.register(&fd, key.token(Kind::Probe)).map(|()| fd)
+        });
+        let fd = match opened {
             Ok(fd) => fd,
+            Err(error) if exhaustion::is_any(&error) => return self.postpone(key),
             Err(error) => {
                 let errno = error.raw_os_error().unwrap_or(0);
                 return self.probe_ended(key, Err(Trouble::Socket("connect()", errno)));
             }
         };
-        let _ = kp_sys::socket::set_nodelay(&fd, true);
-        if let Err(error) = self.register(&fd, key.token(Kind::Probe)) {
-            let errno = error.raw_os_error().unwrap_or(0);
-            return self.probe_ended(key, Err(Trouble::Socket("epoll_ctl()", errno)));
-        }
         let tls = exchange.request.upstream_tls.clone();
         let transport = match tls.identity {
             Some(identity) => {
@@ -192,6 +213,7 @@ impl Worker {
             interim: 0,
             decoder: None,
             body: Vec::new(),
+            deadline_ms: u64::MAX,
             end_ms: now_ms + check.interval.as_millis() as u64,
         };
         if let Some(target) = self.probes.targets.at(key) {
@@ -219,10 +241,10 @@ impl Worker {
     /// The time of a stage: the location's, and not beyond the check's end.
     fn arm_talk(&mut self, key: Key, stage: Stage) {
         let now_ms = self.clock.mono_ms;
-        let Some(target) = self.probes.targets.peek(key) else {
+        let Some(target) = self.probes.targets.at(key) else {
             return;
         };
-        let Some(talk) = &target.talk else { return };
+        let Some(talk) = &mut target.talk else { return };
         let proxy = &self.config.http.locations[target.check.location.index()].proxy;
         let limit = match stage {
             Stage::Connect | Stage::Shake => proxy.connect_timeout,
@@ -230,7 +252,8 @@ impl Worker {
             Stage::Head | Stage::Body | Stage::Bytes => proxy.read_timeout,
         };
         let deadline_ms = now_ms.saturating_add(limit.as_millis() as u64);
-        self.wheel.arm(target.timer, deadline_ms.min(talk.end_ms));
+        talk.deadline_ms = deadline_ms.min(talk.end_ms);
+        self.wheel.arm(target.timer, talk.deadline_ms);
     }
 
     /// Goes on with a check after an event.

@@ -13,9 +13,13 @@ pub(super) struct Books {
     repair: Repair,
     due_ms: Option<u64>,
     until_ms: u64,
-    /// Rows without users when they were looked at last.
+    /// Rows of peers without users when they were looked at last.
     idle: Vec<bool>,
+    /// Rows of checks likewise.
+    idle_checks: Vec<bool>,
     reclaim_ms: u64,
+    /// How many claims had found no room when that was told last.
+    told: u64,
 }
 
 impl Books {
@@ -42,7 +46,15 @@ impl Books {
         }
         if self.reclaim_ms <= now_ms {
             shm.peers().reclaim(&mut self.idle);
+            shm.checks().reclaim(&mut self.idle_checks);
             self.reclaim_ms = now_ms + RECLAIM_MS;
+            let overflows = shm.peers().overflows() + shm.checks().overflows();
+            if overflows > self.told {
+                self.told = overflows;
+                log::warn!(
+                    "too many peers or health checks for the shared memory: what is known of the rest, each worker keeps for itself"
+                );
+            }
         }
     }
 }
