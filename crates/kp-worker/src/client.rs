@@ -339,7 +339,15 @@ impl Worker {
             LingeringClose::On => unread,
             LingeringClose::Always => true,
         };
-        if !linger || !client.transport.end(&mut self.buffers) {
+        if !linger {
+            return self.close_client(key);
+        }
+        // The client is about to see the end.
+        self.flush_logs(false);
+        let Some(client) = self.clients.at(key) else {
+            return;
+        };
+        if !client.transport.end(&mut self.buffers) {
             return self.close_client(key);
         }
         self.client_ages.join(key.index, Waits::Linger, now_ms);
@@ -458,7 +466,6 @@ impl Worker {
             // In the middle of an answer.
             client.transport.break_off();
         }
-        client.transport.part(&mut self.buffers);
         self.memory.tls_connections -= u64::from(client.transport.secure.is_some());
         self.client_ages.leave(key.index);
         self.buffers.give(&mut client.input);
@@ -487,6 +494,18 @@ impl Worker {
             if self.spare.len() < SPARE_MAX {
                 self.spare.push(active);
             }
+        }
+        self.leaving.push(client.transport);
+        if !self.logs.is_waiting() {
+            self.part_with_clients();
+        }
+    }
+
+    /// Closes the connections of clients that were ended in this turn. Their log lines are in the files by then: who has
+    /// seen the end of its connection finds its request in the log, as with nginx.
+    pub(crate) fn part_with_clients(&mut self) {
+        for mut transport in self.leaving.drain(..) {
+            transport.part(&mut self.buffers);
         }
     }
 

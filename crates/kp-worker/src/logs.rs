@@ -1,6 +1,7 @@
 //! Access logs, and error log lines about an exchange.
 //!
-//! A line without `buffer=` is in its file before the loop waits again: lines of one loop turn leave in one write.
+//! A line without `buffer=` is in its file before the loop waits again, and before its client sees the end of its connection:
+//! lines of one loop turn leave in one write, and connections that end are closed behind it.
 
 use crate::active::Active;
 use crate::error_log;
@@ -78,6 +79,11 @@ impl Logs {
             open: Vec::new(),
             line: Vec::new(),
         }
+    }
+
+    /// Whether lines wait to be written.
+    pub(crate) fn is_waiting(&self) -> bool {
+        !self.dirty.is_empty() || !self.stderr.is_empty()
     }
 
     /// When the next buffered line must be written.

@@ -122,6 +122,8 @@ pub(crate) struct Worker {
     pub(crate) names: Names,
     /// Clients by what they wait for and since when.
     pub(crate) client_ages: Ages,
+    /// Connections of clients that are closed at the end of this turn, after their log lines.
+    pub(crate) leaving: Vec<Transport>,
     /// Connections in the pool, likewise.
     pub(crate) pooled_ages: Ages,
     /// The log says again that connections make room.
@@ -187,6 +189,7 @@ impl Worker {
             row: heritage.row,
             names: Names::new(),
             client_ages: Ages::new(),
+            leaving: Vec::new(),
             pooled_ages: Ages::new(),
             shed_said_ms: 0,
             memory: Memory::new(config.main.worker_memory),
@@ -234,12 +237,14 @@ impl Worker {
             self.run_handshakes();
             self.accept_ready();
             self.flush_logs(false);
+            self.part_with_clients();
             self.settle_memory();
             self.counters.increment(Counter::LoopTurns);
             let turn_ms = kp_sys::clock::monotonic_ms().saturating_sub(turn_began_ms);
             self.counters.raise(Counter::LoopDelayPeak, turn_ms);
         }
         self.flush_logs(true);
+        self.part_with_clients();
         exit::OK
     }
 

@@ -24,6 +24,11 @@ impl Worker {
             || self.close_waiting(Waits::Idle, now_ms)
             || self.close_waiting(Waits::Head, now_ms.saturating_sub(HEAD_MS))
             || self.close_waiting(Waits::Linger, now_ms.saturating_sub(LINGER_MS));
+        if made {
+            // Its descriptor is wanted now.
+            self.flush_logs(false);
+            self.part_with_clients();
+        }
         if made && now_ms >= self.shed_said_ms {
             self.shed_said_ms = now_ms + SAY_MS;
             // nginx's words.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use kp_tests::wait::{self, SOON};
-use kp_tests::{Origin, Port, Setup};
+use kp_tests::{End, Origin, Port, Setup};
 
 const JSON: &str = "log_format j escape=json '{\"ua\":\"$http_user_agent\",\"req\":\"$request\",\"st\":$status,\
     \"ut\":\"$upstream_response_time\",\"up\":\"$upstream_addr\",\"us\":\"$upstream_status\"}'; access_log json.log j;";
@@ -305,4 +305,37 @@ fn every_request_that_was_begun_has_its_line() {
     assert!(lines[2].starts_with("400 [POST /length HTTP/1.1]"), "{log}");
     assert!(lines[3].starts_with("400 [POST /chunk HTTP/1.1]"), "{log}");
     assert!(lines[4].contains("[GET /kept HTTP/1.1]"), "{log}");
+}
+
+/// As with nginx: who has seen the end of its connection finds its request in the log.
+#[test]
+fn a_line_is_in_the_log_before_the_connection_ends() {
+    let kp = Setup::new(
+        "worker_processes 1;
+        http {
+            log_format n $arg_n; access_log n.log n;
+            server { listen %LISTEN%; location / { return 200; } location /cut { return 444; } }
+        }
+        ",
+    )
+    .start();
+    std::thread::scope(|scope| {
+        for client in 0..4 {
+            let kp = &kp;
+            scope.spawn(move || {
+                for round in 0..50 {
+                    let n = format!("{client}-{round}");
+                    let path = if round % 5 == 0 { "cut" } else { "" };
+                    let request = format!(
+                        "GET /{path}?n={n} HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n"
+                    );
+                    let mut client = kp.client();
+                    client.send(request);
+                    assert_eq!(client.read_to_end(SOON).1, End::Closed);
+                    let log = kp.text("n.log");
+                    assert!(log.lines().any(|line| line == n), "{n} in {log}");
+                }
+            });
+        }
+    });
 }

@@ -16,8 +16,13 @@ const BURST_MAX: u64 = 500_000_000;
 /// Where a zone was defined.
 #[derive(Debug)]
 pub(crate) struct ZoneMark {
-    name: String,
+    pub(crate) name: String,
     span: Span,
+    /// The directive.
+    by: String,
+    /// What it counts, as written.
+    key: String,
+    bytes: u64,
 }
 
 /// One `limit_req`.
@@ -61,7 +66,7 @@ impl HttpDraft {
                 return reader.error(word.span, format!("invalid parameter \"{}\"", word.text));
             }
         }
-        let Some((name, bytes)) = reader.zone_or_error(directive, zone) else {
+        let Some((name, bytes)) = reader.zone_or_error(directive, &key.text, zone) else {
             return;
         };
         reader.rate_zones.push(RateZone {
@@ -91,7 +96,7 @@ impl HttpDraft {
                 return reader.error(word.span, format!("invalid parameter \"{}\"", word.text));
             }
         };
-        let Some((name, bytes)) = reader.zone_or_error(directive, zone) else {
+        let Some((name, bytes)) = reader.zone_or_error(directive, &key.text, zone) else {
             return;
         };
         reader.place_zones.push(PlaceZone {
@@ -138,7 +143,7 @@ impl EarlyDraft {
             let hint = "the form is `limit_accept zone=name:size rate=10r/s burst=20;`";
             return reader.refuse(directive.at, message, hint);
         };
-        let Some((name, bytes)) = reader.zone_or_error(directive, zone) else {
+        let Some((name, bytes)) = reader.zone_or_error(directive, "limit_accept", zone) else {
             return;
         };
         let id = RateZoneId(u32::try_from(reader.rate_zones.len()).unwrap_or(u32::MAX));
@@ -317,7 +322,8 @@ impl Reader<'_> {
             return None;
         };
         if name.is_empty() {
-            self.error(word.span, format!("invalid zone name \"{}\"", word.text));
+            let message = format!("invalid zone name \"{}\"", word.text);
+            self.refuse(word.span, message, "the form is `zone=name:size`");
             return None;
         }
         match value::size(size) {
@@ -331,7 +337,7 @@ impl Reader<'_> {
                 None
             }
             Some(size) if size < ZONE_MIN => {
-                let message = format!("zone \"{name}\" is too small");
+                let message = format!("zone \"{}\" is too small", word.text);
                 self.refuse(word.span, message, "32k is the smallest, for 4,000 keys");
                 None
             }
@@ -343,25 +349,38 @@ impl Reader<'_> {
     fn zone_or_error(
         &mut self,
         directive: &Directive,
+        key: &str,
         zone: Option<(String, u64)>,
     ) -> Option<(String, u64)> {
-        let directive_name = &directive.name.text;
-        let Some((name, size)) = zone else {
-            let message = format!("\"{directive_name}\" must have \"zone\" parameter");
+        let by = &directive.name.text;
+        let Some((name, bytes)) = zone else {
+            let message = format!("\"{by}\" must have \"zone\" parameter");
             self.refuse(directive.at, message, "the form is `zone=name:size`");
             return None;
         };
         if let Some(first) = self.zone_marks.iter().find(|known| known.name == name) {
+            let message = if first.by != *by {
+                format!("the shared memory zone \"{name}\" is already declared for a different use")
+            } else if first.bytes != bytes {
+                format!(
+                    "the size {bytes} of shared memory zone \"{name}\" conflicts with already declared size {}",
+                    first.bytes
+                )
+            } else {
+                format!("{by} \"{name}\" is already bound to key \"{}\"", first.key)
+            };
             let hint = format!("the first one is on line {}", first.span.line);
-            let message = format!("{directive_name} \"{name}\" is already bound to another key");
             self.refuse(directive.at, message, hint);
             return None;
         }
         self.zone_marks.push(ZoneMark {
             name: name.clone(),
             span: directive.at,
+            by: by.clone(),
+            key: key.to_owned(),
+            bytes,
         });
-        Some((name, size))
+        Some((name, bytes))
     }
 
     fn bad_rate(&mut self, word: &Word) {
@@ -389,11 +408,12 @@ fn repeated<T>(
     slot.is_some_and(|limits| limits.value.iter().any(|limit| zone(limit).value == name))
 }
 
-/// `10r/s` or `30r/m` in thousandths per second.
+/// `10r/s` or `30r/m` in thousandths per second. As in nginx a number alone is one per second.
 fn per_time(text: &str) -> Option<u64> {
-    let (number, seconds) = match text.strip_suffix("r/s") {
-        Some(number) => (number, 1),
-        None => (text.strip_suffix("r/m")?, 60),
+    let (number, seconds) = match (text.strip_suffix("r/s"), text.strip_suffix("r/m")) {
+        (Some(number), _) => (number, 1),
+        (None, Some(number)) => (number, 60),
+        (None, None) => (text, 1),
     };
     let number = value::number(number).filter(|number| *number > 0 && *number <= 1 << 31)?;
     // As nginx: 1r/m is 16 thousandths.
@@ -415,11 +435,12 @@ mod tests {
         assert_eq!(per_time("1r/s"), Some(1000));
         assert_eq!(per_time("1r/m"), Some(16));
         assert_eq!(per_time("90r/m"), Some(1500));
+        assert_eq!(per_time("7"), Some(7000));
         for bad in [
             "",
             "r/s",
             "0r/s",
-            "1",
+            "0",
             "1r/h",
             "-1r/s",
             "1.5r/s",

@@ -88,8 +88,16 @@ impl Builder<'_, '_> {
     }
 
     fn no_zone(&mut self, name: &Spanned<String>, near: Option<String>, directive: &str) {
-        let message = format!("zero size shared memory zone \"{}\"", name.value);
-        let hint = match near {
+        let marks = &self.reader.zone_marks;
+        let message = if marks.iter().any(|mark| mark.name == name.value) {
+            format!(
+                "the shared memory zone \"{}\" is already declared for a different use",
+                name.value
+            )
+        } else {
+            format!("zero size shared memory zone \"{}\"", name.value)
+        };
+        let hint = match near.filter(|near| *near != name.value) {
             Some(near) => format!("did you mean \"{near}\"?"),
             None => format!("a zone is defined with \"{directive}\" in http"),
         };

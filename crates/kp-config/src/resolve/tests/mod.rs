@@ -9,6 +9,7 @@
 
 mod health;
 mod inheritance;
+mod limits;
 mod listeners;
 mod locations;
 mod logs;
