@@ -1,11 +1,13 @@
 //! Active checks: thresholds (B03), reloads (B04), `mandatory`, conditions, hostile answers, takeover.
 
 use std::io::{Read, Write};
+use std::net::TcpListener;
 use std::os::unix::net::UnixListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
+use kp_tests::dns::Dns;
 use kp_tests::origin::response;
 use kp_tests::tls::{Acceptor, Authority};
 use kp_tests::{Conversation, Kp, Origin, Setup, process, wait};
@@ -379,6 +381,16 @@ fn hostile_answers_fail_and_hold_nobody_up() {
     };
     let (_kp, text) = verdict(slow, "", "interval=300ms");
     assert!(text.starts_with("unhealthy: "), "{text}");
+    // So many of them are no answer, whatever is asked of one.
+    let interim = |conversation: &mut Conversation| {
+        conversation.request()?;
+        conversation.send("HTTP/1.1 100 Continue\r\n\r\n".repeat(40))
+    };
+    let (_kp, text) = verdict(interim, "match m { body !~ y; }", "interval=5s match=m");
+    assert!(
+        text.starts_with("unhealthy: invalid answer from /: too many interim"),
+        "{text}"
+    );
     // A body without end: what is looked at is bounded, and its beginning decides.
     let endless = |conversation: &mut Conversation| {
         conversation.request()?;
@@ -480,4 +492,95 @@ fn passive_and_active_act_together() {
     let asked = dying.targets();
     let requests = asked.iter().filter(|target| *target != "/hz").count();
     assert_eq!(requests, 1, "{asked:?}");
+}
+
+/// Whom DNS brings is checked at once, though the interval is long, and gets nothing before it passed.
+#[test]
+fn a_member_from_dns_is_checked_before_its_first_request() {
+    let old = Patient::new("A", "P");
+    let is_well = Arc::new(AtomicUsize::new(0));
+    let told = Arc::clone(&is_well);
+    let young = Origin::beside(&old.origin, "127.0.0.2", move |conversation| {
+        conversation.answer_all(|request| {
+            let fails = request.target() == "/hz" && told.load(SeqCst) == 0;
+            response(if fails { 503 } else { 200 }, b"B")
+        })
+    });
+    let dns = Dns::start();
+    dns.set_a("app.test", &["127.0.0.1"]);
+    let text = "%MAIN% error_log error.log notice; http { resolver %DNS% valid=1s ipv6=off;
+        upstream u { zone z 64k; server app.test:%PORT% resolve; }
+        server { listen %LISTEN%; location / { proxy_pass http://u; health_check uri=/hz interval=%EVERY% mandatory; } } }";
+    let every = |interval: &str| {
+        Setup::new(text)
+            .with("DNS", dns.address())
+            .with("PORT", old.origin.port().to_string())
+            .with("EVERY", interval)
+            .main("worker_processes 2;")
+    };
+    let kp = every("60s").start();
+    wait::until(SOON, "the first pass", || kp.get("/").status() == 200);
+    dns.set_a("app.test", &["127.0.0.1", "127.0.0.2"]);
+    kp.wait_error(&format!(
+        "peer {} of upstream \"u\" is unhealthy",
+        young.address()
+    ));
+    assert_eq!(answers(&kp, 20), "A".repeat(20));
+    assert!(young.targets().iter().all(|target| target == "/hz"));
+    assert_eq!(young.targets().len(), 1, "one process asked");
+    // A generation that checks oftener does not wait for the old one's next time.
+    is_well.store(1, SeqCst);
+    kp.configure(&every("300ms"));
+    kp.reload();
+    wait::until(SOON, "the first pass of B", || {
+        answers(&kp, 2).contains('B')
+    });
+}
+
+#[test]
+fn a_check_comes_from_the_address_of_proxy_bind() {
+    let origin = Origin::start(|conversation: &mut Conversation| {
+        let from = conversation.peer_ip();
+        conversation.answer_all(|_| response(200, from.as_bytes()))
+    });
+    let http = "match m { body ~ ^127\\.0\\.0\\.3$; }";
+    for (bind, expected) in [
+        ("proxy_bind 127.0.0.3;", "is healthy"),
+        ("proxy_bind 127.0.0.2;", "is unhealthy: \"body\""),
+    ] {
+        let kp = setup(&[&origin], "interval=300ms match=m")
+            .http(http)
+            .location(bind)
+            .start();
+        kp.wait_error(expected);
+    }
+}
+
+/// More checks that hang than the worker has connections: requests have theirs, and who could not be asked is not blamed.
+#[test]
+fn many_checks_leave_connections_to_requests() {
+    // Connections are made, and nobody takes them.
+    let hanging = TcpListener::bind("0.0.0.0:0").unwrap();
+    let port = hanging.local_addr().unwrap().port();
+    let servers: String = (1..=60)
+        .map(|last| format!("server 127.0.1.{last}:{port}; "))
+        .collect();
+    let well = Origin::ok();
+    let text = "error_log error.log notice; events { worker_connections 32; } http {
+        upstream w { server %W%; %SERVERS% }
+        server { listen %LISTEN%; location / { proxy_pass http://w; health_check interval=2s; }
+        location = /up { return 204; } } }";
+    let kp = Setup::new(text)
+        .with("W", well.address())
+        .with("SERVERS", servers)
+        .start();
+    kp.wait_error(&format!(
+        "peer {} of upstream \"w\" is healthy",
+        well.address()
+    ));
+    for _ in 0..50 {
+        assert_eq!(kp.get("/up").status(), 204);
+    }
+    kp.wait_error("is unhealthy: timed out while waiting for the answer");
+    assert_eq!(lines(&kp, "Too many").len(), 0);
 }

@@ -412,8 +412,12 @@ impl Worker {
             .reader
             .response(&mut talk.input, head, Method::Get, &limits)
         {
-            Ok(true) if head.is_interim() && talk.interim < INTERIM_MAX => {
+            Ok(true) if head.is_interim() => {
                 talk.interim += 1;
+                if talk.interim > INTERIM_MAX {
+                    let text = "too many interim responses".to_owned();
+                    return Step::Done(Err(Trouble::Garbage(text)));
+                }
                 talk.exchange.response.forget_upstream();
                 Step::Again
             }
