@@ -6,11 +6,13 @@ use crate::message::{Kind, ServiceHost};
 use crate::name::HostName;
 use crate::question::{Answer, Order, Question, World};
 use crate::reason::Reason;
+use std::cmp::Reverse;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-/// How long something that was found waits for the rest.
+/// How long something that was found waits for the rest; of a service there is more to wait for.
 const PATIENCE_MS: u64 = 500;
+const SERVICE_PATIENCE_MS: u64 = 1500;
 /// Hosts of a service that are looked up.
 const HOSTS_MAX: usize = 32;
 /// Addresses that are found at most.
@@ -38,6 +40,8 @@ pub struct Found {
     pub weight: u16,
     /// The priority of a service's host: the lowest comes first.
     pub priority: u16,
+    /// The service's host whose address it is, as twelve bits made of its name; 0: it is no service's.
+    pub host: u16,
 }
 
 /// What came of a lookup.
@@ -49,10 +53,19 @@ pub struct Outcome {
     pub ttl_s: u32,
     /// Why nothing was found.
     pub reason: Option<Reason>,
-    /// IPv4 addresses are not among what was found because the question failed, not because there are none.
-    pub missing_ipv4: bool,
-    /// The same of IPv6 addresses.
-    pub missing_ipv6: bool,
+    /// Of whom addresses are not among what was found because the question failed, not because there are none.
+    pub missing: Vec<Missing>,
+    /// There were more addresses, or more hosts, than are used.
+    pub cut: bool,
+}
+
+/// Addresses that a lookup could not ask for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Missing {
+    /// As [`Found::host`].
+    pub host: u16,
+    /// IPv4 or IPv6.
+    pub ipv4: bool,
 }
 
 #[derive(Debug)]
@@ -71,6 +84,7 @@ pub struct Lookup {
     end_ms: u64,
     first_server: usize,
     ttl_s: u32,
+    cut: bool,
 }
 
 impl Lookup {
@@ -92,6 +106,7 @@ impl Lookup {
             end_ms: now_ms.saturating_add(timeout_ms),
             first_server,
             ttl_s: u32::MAX,
+            cut: false,
         };
         if wanted.service {
             lookup.add(&name, Kind::Srv, None);
@@ -212,7 +227,13 @@ impl Lookup {
             .first()
             .filter(|part| part.question.kind() == Kind::Srv);
         if let Some(Answer::Hosts(hosts)) = service.and_then(|part| part.question.answer()) {
-            let hosts: Vec<ServiceHost> = hosts.iter().take(HOSTS_MAX).cloned().collect();
+            let mut hosts = hosts.clone();
+            // Those that matter most, and the same ones each time.
+            let rank = |host: &ServiceHost| (host.priority, Reverse(host.weight), host.port);
+            hosts.sort_by(|a, b| (rank(a), a.target.as_str()).cmp(&(rank(b), b.target.as_str())));
+            hosts.dedup();
+            self.cut |= hosts.len() > HOSTS_MAX;
+            hosts.truncate(HOSTS_MAX);
             self.ttl_s = self
                 .parts
                 .first()
@@ -223,8 +244,12 @@ impl Lookup {
             }
         }
         let found = |part: &Part| matches!(part.question.answer(), Some(Answer::Addresses(_)));
-        if !self.wanted.service && self.parts.iter().any(found) {
-            self.end_ms = self.end_ms.min(now_ms.saturating_add(PATIENCE_MS));
+        if self.parts.iter().any(found) {
+            let patience_ms = match self.wanted.service {
+                true => SERVICE_PATIENCE_MS,
+                false => PATIENCE_MS,
+            };
+            self.end_ms = self.end_ms.min(now_ms.saturating_add(patience_ms));
         }
     }
 
@@ -243,8 +268,8 @@ impl Lookup {
             found: Vec::new(),
             ttl_s: self.ttl_s,
             reason: None,
-            missing_ipv4: false,
-            missing_ipv6: false,
+            missing: Vec::new(),
+            cut: self.cut,
         };
         for Part { question, host } in &self.parts {
             match question.answer() {
@@ -256,27 +281,51 @@ impl Lookup {
                     outcome.found.extend(found);
                 }
                 Some(Answer::Nothing(reason)) => {
-                    outcome.note_missing(question.kind(), *reason);
+                    outcome.note_missing(question.kind(), host.as_ref(), *reason);
                 }
                 Some(Answer::Hosts(_)) | None => {}
             }
         }
-        outcome.found.sort_unstable();
+        // The addresses of the first hosts come before those of the spare ones, should there be too many.
+        outcome
+            .found
+            .sort_unstable_by_key(|found| (found.priority, *found));
+        outcome.found.dedup();
+        outcome.cut |= outcome.found.len() > ADDRESSES_MAX;
         outcome.found.truncate(ADDRESSES_MAX);
+        self.note_hosts_without_address(&mut outcome);
         outcome.reason = match outcome.found.is_empty() {
             true => outcome.reason.or(Some(Reason::NoAddress)),
             false => None,
         };
         Some(outcome)
     }
+
+    /// A service that still names a host means it: what was good about the host stays, whatever is said about its name now.
+    fn note_hosts_without_address(&self, outcome: &mut Outcome) {
+        for part in &self.parts {
+            let number = host_number(part.host.as_ref());
+            if number == 0 || outcome.found.iter().any(|found| found.host == number) {
+                continue;
+            }
+            for ipv4 in [true, false] {
+                outcome.missing.push(Missing { host: number, ipv4 });
+            }
+        }
+    }
 }
 
 impl Outcome {
     /// A question found nothing. A failure weighs more than a denial, and a denial more than an empty answer.
-    fn note_missing(&mut self, kind: Kind, reason: Reason) {
+    fn note_missing(&mut self, kind: Kind, host: Option<&ServiceHost>, reason: Reason) {
         if !reason.is_answer() {
-            self.missing_ipv4 |= kind != Kind::Aaaa;
-            self.missing_ipv6 |= kind != Kind::A;
+            let families = [(true, Kind::Aaaa), (false, Kind::A)];
+            for (ipv4, _) in families.iter().filter(|(_, other)| kind != *other) {
+                self.missing.push(Missing {
+                    host: host_number(host),
+                    ipv4: *ipv4,
+                });
+            }
         }
         let weight = |reason: Reason| match reason {
             Reason::NoAddress => 0,
@@ -296,6 +345,43 @@ fn found(address: IpAddr, host: Option<&ServiceHost>) -> Found {
         port: host.map_or(0, |host| host.port),
         weight: host.map_or(0, |host| host.weight),
         priority: host.map_or(0, |host| host.priority),
+        host: host_number(host),
+    }
+}
+
+/// Twelve bits that are the same for the same host in every process, and hardly ever for two hosts of a service; never 0.
+fn host_number(host: Option<&ServiceHost>) -> u16 {
+    let Some(host) = host else {
+        return 0;
+    };
+    let bytes = host.target.as_str().bytes().chain(host.port.to_be_bytes());
+    // FNV-1a, folded.
+    let hash = bytes.fold(0x811c_9dc5_u32, |hash, byte| {
+        (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
+    });
+    let folded = (hash ^ hash >> 12 ^ hash >> 24) & 0xfff;
+    u16::try_from(folded).unwrap_or(1).max(1)
+}
+
+impl Outcome {
+    /// Whether an address that was known is not among what was found only because nobody could be asked for it.
+    pub fn hides(&self, host: u16, address: IpAddr) -> bool {
+        self.missing.contains(&Missing {
+            host,
+            ipv4: address.is_ipv4(),
+        })
+    }
+
+    /// What the system's own files say.
+    pub fn of_files(addresses: Vec<IpAddr>, ttl_s: u32) -> Self {
+        let found = addresses.into_iter().map(|address| found(address, None));
+        Self {
+            found: found.collect(),
+            ttl_s,
+            reason: None,
+            missing: Vec::new(),
+            cut: false,
+        }
     }
 }
 

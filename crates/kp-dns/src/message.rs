@@ -14,8 +14,10 @@ use std::net::IpAddr;
 pub const MESSAGE_MAX: usize = u16::MAX as usize;
 /// Aliases followed for one name.
 pub(crate) const ALIASES_MAX: usize = 8;
-/// Records taken from one answer.
-const RECORDS_MAX: usize = 64;
+/// Aliases looked at in one answer.
+const ALIAS_RECORDS_MAX: usize = 64;
+/// The longest datagram that is asked for: it comes whole over every network (RFC 6891 §6.2.5, and what servers agreed on).
+const DATAGRAM_MAX: u16 = 1232;
 
 /// What is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -62,14 +64,24 @@ pub(crate) enum Says {
     Truncated,
 }
 
-/// A query; `None` only for a name that is none.
-pub(crate) fn query(id: u16, name: &HostName, kind: Kind) -> Option<Vec<u8>> {
+/// A query, with EDNS (RFC 6891) saying how long the answer may be; `None` only for a name that is none.
+pub(crate) fn query(id: u16, name: &HostName, kind: Kind, edns: bool) -> Option<Vec<u8>> {
     let mut builder = MessageBuilder::new_vec();
     builder.header_mut().set_id(id);
     builder.header_mut().set_rd(true);
     let mut question = builder.question();
     question.push((name.labels(), kind.rtype())).ok()?;
-    Some(question.finish())
+    if !edns {
+        return Some(question.finish());
+    }
+    let mut additional = question.additional();
+    additional
+        .opt(|opt| {
+            opt.set_udp_payload_size(DATAGRAM_MAX);
+            Ok(())
+        })
+        .ok()?;
+    Some(additional.finish())
 }
 
 /// A message with its length before it, as TCP wants it.
@@ -116,7 +128,10 @@ type Aliases = Vec<(Name<Vec<u8>>, HostName, u32)>;
 
 fn records(message: &Message<&[u8]>, name: &HostName, kind: Kind) -> Option<Says> {
     let aliases = aliases(message)?;
-    let (last, alias_ttl, followed) = follow(name, &aliases)?;
+    let Some((last, alias_ttl, followed)) = follow(name, &aliases) else {
+        // This server will not say anything better.
+        return Some(Says::Nothing(Reason::ServerFailure));
+    };
     let mut ttl = alias_ttl;
     let mut addresses = Vec::new();
     let mut hosts = Vec::new();
@@ -125,7 +140,6 @@ fn records(message: &Message<&[u8]>, name: &HostName, kind: Kind) -> Option<Says
         if record.class() != Class::IN
             || record.rtype() != kind.rtype()
             || record.owner() != *last.labels()
-            || addresses.len().max(hosts.len()) == RECORDS_MAX
         {
             continue;
         }
@@ -152,6 +166,7 @@ fn records(message: &Message<&[u8]>, name: &HostName, kind: Kind) -> Option<Says
     }
     Some(if !addresses.is_empty() {
         addresses.sort_unstable();
+        addresses.dedup();
         Says::Addresses(addresses, ttl)
     } else if !hosts.is_empty() {
         Says::Hosts(hosts, ttl)
@@ -172,7 +187,7 @@ fn aliases(message: &Message<&[u8]>) -> Option<Aliases> {
         let data = record.to_record::<Cname<ParsedName<&[u8]>>>().ok()??;
         let owner: Name<Vec<u8>> = domain::base::ToName::try_to_name(&record.owner()).ok()?;
         if let Some(target) = HostName::of_labels(data.data().cname())
-            && aliases.len() < RECORDS_MAX
+            && aliases.len() < ALIAS_RECORDS_MAX
         {
             aliases.push((owner, target, record.ttl().as_secs()));
         }
@@ -214,7 +229,7 @@ mod tests {
         code: Rcode,
         fill: impl Fn(&mut Answers),
     ) -> Vec<u8> {
-        let query = query(id, &name(asked), kind).unwrap();
+        let query = query(id, &name(asked), kind, false).unwrap();
         let query = Message::from_octets(query).unwrap();
         let mut answers = MessageBuilder::new_vec()
             .start_answer(&query, code)
@@ -235,10 +250,18 @@ mod tests {
 
     #[test]
     fn a_query_is_a_question() {
-        let bytes = query(0x1234, &name("App.test"), Kind::Aaaa).unwrap();
+        let bytes = query(0x1234, &name("App.test"), Kind::Aaaa, false).unwrap();
         let expected =
             b"\x12\x34\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00\x03app\x04test\x00\x00\x1c\x00\x01";
         assert_eq!(bytes, expected);
+        let with_edns = query(0x1234, &name("App.test"), Kind::Aaaa, true).unwrap();
+        assert_eq!(with_edns[12..expected.len()], expected[12..]);
+        assert_eq!(with_edns[11], 1, "one more record");
+        assert_eq!(
+            with_edns[expected.len()..],
+            *b"\0\0\x29\x04\xd0\0\0\0\0\0\0",
+            "OPT, 1232 bytes"
+        );
         assert_eq!(framed(b"ab"), b"\x00\x02ab");
     }
 
@@ -325,7 +348,64 @@ mod tests {
             alias(answers, "a.test", 50, "b.test");
             alias(answers, "b.test", 50, "a.test");
         });
-        assert_eq!(circle, None);
+        let failure = Some(Says::Nothing(Reason::ServerFailure));
+        assert_eq!(circle, failure);
+        let itself = said(&|answers| alias(answers, "a.test", 50, "a.test"));
+        assert_eq!(itself, failure);
+    }
+
+    /// The longest message, full of names that are chains of pointers, each as long as one may be.
+    #[test]
+    fn a_bomb_of_pointers_is_soon_judged() {
+        let mut bytes = query(7, &name("app.test"), Kind::A, false).unwrap();
+        bytes[2] |= 0x80;
+        // The chain lies in a record of its own; every pointer leads to the one before it.
+        let mut record = |owner: [u8; 2], kind: u16, data: &[u8]| {
+            bytes.extend_from_slice(&owner);
+            bytes.extend_from_slice(&kind.to_be_bytes());
+            bytes.extend_from_slice(&[0, 1, 0, 0, 0, 9]);
+            bytes.extend_from_slice(&(data.len() as u16).to_be_bytes());
+            bytes.extend_from_slice(data);
+            bytes.len()
+        };
+        let start = record([0xc0, 12], 16, &[0; 0]);
+        let at = start + 12;
+        let chain: Vec<u8> = (0..250u16)
+            .flat_map(|step| match step {
+                0 => [0xc0, 12],
+                _ => (0xc000 | (at as u16 + 2 * (step - 1))).to_be_bytes(),
+            })
+            .collect();
+        record([0xc0, 12], 16, &chain);
+        let last = (0xc000 | (at as u16 + 2 * 249)).to_be_bytes();
+        let mut count = 2u16;
+        while record(last, 5, &last) < MESSAGE_MAX - 14 {
+            count += 1;
+        }
+        bytes[6..8].copy_from_slice(&(count + 1).to_be_bytes());
+        let start = std::time::Instant::now();
+        let said = answer(&bytes, 7, &name("app.test"), Kind::A);
+        assert_eq!(
+            said,
+            Some(Says::Nothing(Reason::ServerFailure)),
+            "it is its own alias"
+        );
+        let took = start.elapsed();
+        assert!(took < std::time::Duration::from_secs(1), "{took:?}");
+    }
+
+    #[test]
+    fn more_addresses_than_are_used_are_all_there_to_choose_from() {
+        let bytes = reply(7, "app.test", Kind::A, Rcode::NOERROR, |answers| {
+            for last in (0..200).rev() {
+                address(answers, "app.test", 30, last);
+            }
+        });
+        let Some(Says::Addresses(found, 30)) = answer(&bytes, 7, &name("app.test"), Kind::A) else {
+            panic!("no addresses");
+        };
+        assert_eq!(found.len(), 200);
+        assert!(found.is_sorted());
     }
 
     #[test]

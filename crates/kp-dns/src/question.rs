@@ -61,6 +61,7 @@ struct Attempt {
     id: u16,
     server: usize,
     transport: Transport,
+    edns: bool,
 }
 
 /// What came of a question.
@@ -83,6 +84,8 @@ pub(crate) struct Question {
     useless: usize,
     /// Attempts that came to nothing.
     failed: usize,
+    /// A server did not understand EDNS.
+    plain: bool,
     next_ms: u64,
     open: VecDeque<Attempt>,
     answer: Option<Answer>,
@@ -99,6 +102,7 @@ impl Question {
             sent: 0,
             useless: 0,
             failed: 0,
+            plain: false,
             next_ms: 0,
             open: VecDeque::new(),
             answer: None,
@@ -149,7 +153,9 @@ impl Question {
         let Some(address) = world.servers.get(server % world.servers.len().max(1)) else {
             return self.end(Answer::Nothing(Reason::ServerFailure), world);
         };
-        let Some(message) = query(id, &self.name, self.kind) else {
+        // Some old servers, and firewalls before them, are silent about what they do not know.
+        let edns = !self.plain && self.sent <= 1 + world.servers.len();
+        let Some(message) = query(id, &self.name, self.kind, edns) else {
             return self.end(Answer::Nothing(Reason::FormatError), world);
         };
         *world.serial = world.serial.wrapping_add(1);
@@ -165,6 +171,7 @@ impl Question {
             id,
             server,
             transport,
+            edns,
         });
         if self.open.len() > OPEN_MAX
             && let Some(oldest) = self.open.pop_front()
@@ -180,7 +187,7 @@ impl Question {
         let Some(attempt) = self.open.iter().find(|attempt| attempt.number == number) else {
             return;
         };
-        let (server, transport) = (attempt.server, attempt.transport);
+        let (server, transport, edns) = (attempt.server, attempt.transport, attempt.edns);
         match answer(bytes, attempt.id, &self.name, self.kind) {
             None if transport == Transport::Tcp => self.failed(number, world),
             None => {}
@@ -208,6 +215,12 @@ impl Question {
             }
             Some(Says::Nothing(reason)) if reason.is_answer() => {
                 self.end(Answer::Nothing(reason), world);
+            }
+            // RFC 6891 §7: a server that knows no EDNS is asked again without it.
+            Some(Says::Nothing(Reason::FormatError | Reason::NotImplemented)) if edns => {
+                self.plain = true;
+                self.close(number, world);
+                self.send(server, transport, world);
             }
             Some(Says::Nothing(reason)) => self.useless(number, reason, world),
         }

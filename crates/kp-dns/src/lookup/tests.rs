@@ -222,8 +222,8 @@ fn a_family_that_answers_is_not_held_up() {
     assert_eq!(run.addresses().unwrap(), ["10.0.0.1"]);
     let outcome = run.lookup.outcome().unwrap();
     assert_eq!(
-        (outcome.missing_ipv4, outcome.missing_ipv6, outcome.reason),
-        (false, true, None)
+        (outcome.missing, outcome.reason),
+        (missing(0, &[false]), None)
     );
 }
 
@@ -298,7 +298,7 @@ fn a_server_that_cannot_is_followed_by_one_that_can() {
     run.hear(again.attempt, &reply(&again, Rcode::REFUSED, &[]));
     assert_eq!(run.reason(), Some(Reason::Refused));
     let outcome = run.lookup.outcome().unwrap();
-    assert!(outcome.missing_ipv4);
+    assert_eq!(outcome.missing, missing(0, &[true]));
 }
 
 #[test]
@@ -323,7 +323,7 @@ fn denied_and_empty() {
     run.hear(sent[1].attempt, &reply(&sent[1], Rcode::NOERROR, &[]));
     assert_eq!(run.reason(), Some(Reason::NotFound));
     let outcome = run.lookup.outcome().unwrap();
-    assert!(!outcome.missing_ipv4 && !outcome.missing_ipv6);
+    assert_eq!(outcome.missing, []);
 }
 
 #[test]
@@ -388,6 +388,105 @@ fn a_service_is_its_hosts() {
         .map(|one| (one.port, one.weight, one.priority))
         .collect();
     assert_eq!(seen, [(8080, 3, 10), (8081, 0, 20)]);
+}
+
+fn missing(host: u16, families: &[bool]) -> Vec<Missing> {
+    let one = |ipv4: &bool| Missing { host, ipv4: *ipv4 };
+    families.iter().map(one).collect()
+}
+
+fn service(hosts: &[Data<'_>]) -> (Run, Vec<Query>) {
+    let wanted = Wanted {
+        service: true,
+        ..FOUR
+    };
+    let mut run = Run::new("_http._tcp.app.test", wanted, 1);
+    let sent = run.sent().remove(0);
+    run.hear(sent.attempt, &reply(&sent, Rcode::NOERROR, hosts));
+    let sent = run.sent();
+    (run, sent)
+}
+
+#[test]
+fn a_host_that_says_nothing_does_not_hold_its_service_up() {
+    for silent in [true, false] {
+        let hosts = [Data::Srv(1, 1, 80, "a.test"), Data::Srv(1, 1, 80, "b.test")];
+        let (mut run, sent) = service(&hosts);
+        run.hear(
+            sent[0].attempt,
+            &reply(&sent[0], Rcode::NOERROR, &[Data::A(1)]),
+        );
+        if silent {
+            run.wait(500);
+            assert_eq!(run.addresses(), None);
+            run.wait(1000);
+        } else {
+            run.hear(sent[1].attempt, &reply(&sent[1], Rcode::NXDOMAIN, &[]));
+        }
+        assert_eq!(run.addresses().unwrap(), ["10.0.0.1"]);
+        let outcome = run.lookup.outcome().unwrap();
+        let known = outcome.found[0].host;
+        let other = outcome.missing[0].host;
+        assert_ne!(known, other);
+        let address = outcome.found[0].address;
+        assert!(outcome.hides(other, address), "silent: {silent}");
+        assert!(!outcome.hides(known, address), "silent: {silent}");
+    }
+}
+
+#[test]
+fn too_many_hosts_are_cut_and_those_that_matter_stay() {
+    let names: Vec<String> = (0..40).map(|host| format!("h{host}.test")).collect();
+    let hosts: Vec<Data<'_>> = (0..40u16)
+        .map(|host| Data::Srv(40 - host, host, 80, &names[usize::from(host)]))
+        .collect();
+    let (mut run, sent) = service(&hosts);
+    assert_eq!(sent.len(), HOSTS_MAX);
+    assert_eq!(sent[0].name, "h39.test", "the lowest priority");
+    for query in &sent {
+        run.hear(query.attempt, &reply(query, Rcode::NOERROR, &[Data::A(1)]));
+    }
+    assert_eq!(run.addresses().unwrap().len(), HOSTS_MAX);
+    assert!(run.lookup.outcome().unwrap().cut);
+}
+
+#[test]
+fn too_many_addresses_are_cut_alike_in_whatever_order_they_come() {
+    let found = |order: &[u8]| {
+        let mut run = Run::new("app.test", FOUR, 1);
+        let sent = run.sent().remove(0);
+        let records: Vec<Data<'_>> = order.iter().map(|last| Data::A(*last)).collect();
+        run.hear(sent.attempt, &reply(&sent, Rcode::NOERROR, &records));
+        assert!(run.lookup.outcome().unwrap().cut);
+        run.addresses().unwrap()
+    };
+    let order: Vec<u8> = (0..100).collect();
+    let turned: Vec<u8> = order[50..].iter().chain(&order[..50]).copied().collect();
+    assert_eq!(found(&order).len(), ADDRESSES_MAX);
+    assert_eq!(found(&order), found(&turned));
+}
+
+#[test]
+fn a_server_without_edns_is_asked_without_it() {
+    let mut run = Run::new("app.test", FOUR, 1);
+    let first = run.sent().remove(0);
+    assert_eq!(first.bytes[11], 1);
+    run.hear(first.attempt, &reply(&first, Rcode::FORMERR, &[]));
+    let again = run.sent().remove(0);
+    assert_eq!((again.server, again.bytes[11]), (1, 0));
+    run.hear(again.attempt, &reply(&again, Rcode::FORMERR, &[]));
+    assert_eq!(run.reason(), Some(Reason::FormatError), "and no more");
+}
+
+#[test]
+fn who_is_silent_is_asked_without_edns_in_the_end() {
+    let mut run = Run::new("app.test", FOUR, 1);
+    let mut seen = vec![run.sent()[0].bytes[11]];
+    for _ in 0..4 {
+        run.wait(2000);
+        seen.extend(run.sent().iter().map(|query| query.bytes[11]));
+    }
+    assert_eq!(seen, [1, 1, 0, 0, 0]);
 }
 
 #[test]
