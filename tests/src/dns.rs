@@ -44,6 +44,10 @@ pub struct Reply {
     silent: bool,
     only_tcp: bool,
     forged: Option<IpAddr>,
+    spoofed: Option<IpAddr>,
+    copies: usize,
+    bytewise: bool,
+    hangs: bool,
     delay: Duration,
 }
 
@@ -119,6 +123,35 @@ impl Reply {
         }
     }
 
+    /// Before it come answers with this address that are right in every way, but from other ports and addresses.
+    pub fn after_spoofed(self, address: &str) -> Self {
+        Self {
+            spoofed: Some(address.parse().expect("an address")),
+            ..self
+        }
+    }
+
+    /// It comes so many times more.
+    pub fn copies(self, copies: usize) -> Self {
+        Self { copies, ..self }
+    }
+
+    /// Over TCP it comes byte by byte.
+    pub fn bytewise(self) -> Self {
+        Self {
+            bytewise: true,
+            ..self
+        }
+    }
+
+    /// Over TCP its beginning comes and then nothing, while the connection stays.
+    pub fn hangs(self) -> Self {
+        Self {
+            hangs: true,
+            ..self
+        }
+    }
+
     /// It comes so much later.
     pub fn late(self, delay: Duration) -> Self {
         Self { delay, ..self }
@@ -160,7 +193,21 @@ pub struct Dns {
 impl Dns {
     /// Starts one.
     pub fn start() -> Self {
-        let (udp, tcp) = sockets();
+        Self::serve(sockets())
+    }
+
+    /// Starts one where another one was.
+    pub fn start_at(address: &str) -> Self {
+        let bind = || {
+            Some((
+                UdpSocket::bind(address).ok()?,
+                TcpListener::bind(address).ok()?,
+            ))
+        };
+        Self::serve(crate::wait::until_some(crate::wait::SOON, "its port", bind))
+    }
+
+    fn serve((udp, tcp): (UdpSocket, TcpListener)) -> Self {
         let address = udp.local_addr().expect("the address of a bound socket");
         let state = Arc::new(Mutex::new(State::default()));
         let stopping = Arc::new(AtomicBool::new(false));
@@ -275,8 +322,10 @@ fn serve_datagrams(socket: &Arc<UdpSocket>, state: &Mutex<State>, stopping: &Ato
             continue;
         };
         let socket = Arc::clone(socket);
+        let at_once = reply.delay.is_zero();
         let send = move || {
             std::thread::sleep(reply.delay);
+            spoof(&query, &reply, from);
             for forgery in forgeries(&query, &reply) {
                 let _ = socket.send_to(&forgery, from);
             }
@@ -285,9 +334,15 @@ fn serve_datagrams(socket: &Arc<UdpSocket>, state: &Mutex<State>, stopping: &Ato
             } else {
                 message(&query, &reply, false)
             };
-            let _ = socket.send_to(&bytes, from);
+            for _ in 0..=reply.copies {
+                let _ = socket.send_to(&bytes, from);
+            }
         };
-        late.push(std::thread::spawn(send));
+        if at_once {
+            send();
+        } else {
+            late.push(std::thread::spawn(send));
+        }
     }
     for thread in late {
         let _ = thread.join();
@@ -295,6 +350,7 @@ fn serve_datagrams(socket: &Arc<UdpSocket>, state: &Mutex<State>, stopping: &Ato
 }
 
 fn serve_connections(listener: &TcpListener, state: &Mutex<State>, stopping: &AtomicBool) {
+    let mut hanging = Vec::new();
     while let Ok((mut stream, from)) = listener.accept() {
         if stopping.load(Ordering::SeqCst) {
             return;
@@ -313,10 +369,20 @@ fn serve_connections(listener: &TcpListener, state: &Mutex<State>, stopping: &At
         };
         let bytes = message(&query, &reply, false);
         let length = u16::try_from(bytes.len()).expect("a short message");
+        if reply.bytewise {
+            let _ = stream.set_nodelay(true);
+            let whole = [&length.to_be_bytes(), bytes.as_slice()].concat();
+            let _ = whole.iter().try_for_each(|byte| stream.write_all(&[*byte]));
+            continue;
+        }
         // In two parts, as a network may cut it.
         let _ = stream.write_all(&length.to_be_bytes());
         let (first, rest) = bytes.split_at(bytes.len() / 2);
         let _ = stream.write_all(first);
+        if reply.hangs {
+            hanging.push(stream);
+            continue;
+        }
         let _ = stream.write_all(rest);
     }
 }
@@ -394,6 +460,22 @@ fn message(query: &[u8], reply: &Reply, truncated: bool) -> Vec<u8> {
         out.extend_from_slice(&data);
     }
     out
+}
+
+/// What somebody sends who sees everything but is somewhere else.
+fn spoof(query: &[u8], reply: &Reply, to: SocketAddr) {
+    let Some(address) = reply.spoofed else {
+        return;
+    };
+    let lie = Reply {
+        ttl: 600,
+        records: vec![Data::Address(address)],
+        ..Reply::default()
+    };
+    for from in ["127.0.0.1:0", "127.0.0.2:0"] {
+        let socket = UdpSocket::bind(from).expect("a UDP socket");
+        let _ = socket.send_to(&message(query, &lie, false), to);
+    }
 }
 
 /// What somebody sends who cannot see the query but its port.

@@ -15,7 +15,7 @@ mod resolv_conf;
 
 pub use hosts::Hosts;
 pub use lifetime::lifetime_ms;
-pub use lookup::{Found, Lookup, Missing, Outcome, Wanted};
+pub use lookup::{ADDRESSES_MAX, Found, HOSTS_MAX, Lookup, Missing, Outcome, Wanted};
 pub use message::{MESSAGE_MAX, framed};
 pub use name::HostName;
 pub use question::{Order, Transport};

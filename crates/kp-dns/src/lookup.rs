@@ -14,9 +14,9 @@ use std::time::Duration;
 const PATIENCE_MS: u64 = 500;
 const SERVICE_PATIENCE_MS: u64 = 1500;
 /// Hosts of a service that are looked up.
-const HOSTS_MAX: usize = 32;
+pub const HOSTS_MAX: usize = 32;
 /// Addresses that are found at most.
-const ADDRESSES_MAX: usize = 64;
+pub const ADDRESSES_MAX: usize = 64;
 
 /// What is wanted of a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

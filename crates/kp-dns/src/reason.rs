@@ -74,6 +74,12 @@ impl Reason {
         place.map_or(2, |place| place as u64 + 2)
     }
 
+    /// The reason that such a number stands for.
+    pub fn of_word(word: u64) -> Option<Self> {
+        let place = usize::try_from(word.checked_sub(2)?).ok()?;
+        Self::ALL.get(place).copied()
+    }
+
     /// The server said something about the name, which is no failure of the server.
     pub fn is_answer(self) -> bool {
         matches!(self, Self::NotFound | Self::NoAddress)
@@ -90,6 +96,12 @@ mod tests {
         let words: HashSet<u64> = Reason::ALL.iter().map(|reason| reason.to_word()).collect();
         assert_eq!(words.len(), Reason::ALL.len());
         assert!(!words.contains(&0) && !words.contains(&1));
+        for reason in Reason::ALL {
+            assert_eq!(Reason::of_word(reason.to_word()), Some(reason));
+        }
+        for word in [0, 1, 99, u64::MAX] {
+            assert_eq!(Reason::of_word(word), None);
+        }
         assert_eq!(Reason::of(Rcode::NXDOMAIN).code(), 3);
         assert_eq!(Reason::of(Rcode::SERVFAIL).text(), "Server failure");
         assert_eq!(Reason::of(Rcode::YXDOMAIN), Reason::ServerFailure);

@@ -70,6 +70,7 @@ pub struct Shm {
     peers: Peers,
     checks: Checks,
     names: Names,
+    asked_names: Names,
     sessions: Sessions,
     zones: Zones,
     journals: places::Journals,
@@ -112,6 +113,7 @@ impl Shm {
                 cells(sizes.processes * sizes.peers)?,
             )),
             names: Names::new(cells(Names::CELLS)?),
+            asked_names: Names::of_requests(cells(Names::CELLS)?),
             sessions: Sessions::new(cells(Sessions::CELLS)?, seed()?),
         })
     }
@@ -141,6 +143,11 @@ impl Shm {
         self.checks
     }
 
+    /// What names resolved to that requests made.
+    pub fn asked_names(&self) -> Names {
+        self.asked_names
+    }
+
     /// What names of upstreams resolved to.
     pub fn names(&self) -> Names {
         self.names
@@ -163,6 +170,7 @@ impl Shm {
         self.journals.reap(&self.zones, row);
         self.checks.reap(row);
         self.names.reap(row);
+        self.asked_names.reap(row);
         self.counters.reap(row);
         self.scoreboard.free(row);
     }

@@ -39,6 +39,8 @@ const USED: usize = 2;
 const HEADER: usize = USED + ROWS / 64;
 /// A row that nobody has said to need for so long may go to another name.
 const STALE_MS: u64 = 600_000;
+/// The same for names that requests made: there may be ever new ones.
+const ASKED_STALE_MS: u64 = 60_000;
 
 /// One address of a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -51,6 +53,8 @@ pub struct NameAddress {
     pub weight: u16,
     /// The priority of a service's host: the lowest comes first.
     pub priority: u16,
+    /// Twelve bits that tell a service's host from its others; 0: none were said.
+    pub host: u16,
 }
 
 impl NameAddress {
@@ -62,6 +66,7 @@ impl NameAddress {
         let rest = u64::from(self.port) << 48
             | u64::from(self.weight) << 32
             | u64::from(self.priority) << 16
+            | u64::from(self.host & 0xfff) << 4
             | family;
         [(bits >> 64) as u64, bits as u64, rest]
     }
@@ -69,13 +74,14 @@ impl NameAddress {
     fn unpack([high, low, rest]: [u64; 3]) -> Self {
         let bits = u128::from(high) << 64 | u128::from(low);
         Self {
-            address: match rest & 0xffff {
+            address: match rest & 0xf {
                 6 => Ipv6Addr::from_bits(bits).into(),
                 _ => Ipv4Addr::from_bits(bits as u32).into(),
             },
             port: (rest >> 48) as u16,
             weight: (rest >> 32) as u16,
             priority: (rest >> 16) as u16,
+            host: (rest as u16) >> 4,
         }
     }
 }
@@ -85,6 +91,7 @@ impl NameAddress {
 pub struct Names {
     header: &'static [AtomicU64],
     rows: &'static [AtomicU64],
+    stale_ms: u64,
 }
 
 impl Names {
@@ -92,7 +99,19 @@ impl Names {
 
     pub(crate) fn new(cells: &'static [AtomicU64]) -> Self {
         let (header, rows) = cells.split_at(HEADER.min(cells.len()));
-        Self { header, rows }
+        Self {
+            header,
+            rows,
+            stale_ms: STALE_MS,
+        }
+    }
+
+    /// A table for names that requests made: whoever finds no room goes without, and unused ones soon give way.
+    pub(crate) fn of_requests(cells: &'static [AtomicU64]) -> Self {
+        Self {
+            stale_ms: ASKED_STALE_MS,
+            ..Self::new(cells)
+        }
     }
 
     /// Moves whenever a name's addresses change.
@@ -117,6 +136,17 @@ impl Names {
         if row.is_none() {
             cells[KEY].store(key, Relaxed);
         }
+        self.stamped(cells, key, now_ms)
+    }
+
+    /// The row of a name, found or made, if there is room.
+    pub fn claim_shared(&self, key: Key, now_ms: u64) -> Option<NameRow> {
+        let key = key.folded();
+        let cells = self.find_or_take(key, now_ms)?;
+        Some(self.stamped(cells, key, now_ms))
+    }
+
+    fn stamped(&self, cells: &'static [AtomicU64], key: u64, now_ms: u64) -> NameRow {
         let row = NameRow {
             cells,
             key,
@@ -152,7 +182,7 @@ impl Names {
                     }
                     other => {
                         let stamp = self.row(index)[STAMP].load(Relaxed);
-                        if first.is_none() && stamp.saturating_add(STALE_MS) < now_ms {
+                        if first.is_none() && stamp.saturating_add(self.stale_ms) < now_ms {
                             first = Some((index, other));
                         }
                     }
@@ -229,12 +259,12 @@ impl NameRow {
 
     /// When it is to be looked up, monotonic; 0: now.
     pub fn due_ms(&self) -> u64 {
-        self.cells[DUE].load(Relaxed)
+        self.cells[DUE].load(Acquire)
     }
 
     /// Sets when it is to be looked up.
     pub fn set_due_ms(&self, due_ms: u64) {
-        self.cells[DUE].store(due_ms, Relaxed);
+        self.cells[DUE].store(due_ms, Release);
     }
 
     /// How the last lookup ended, as a number of the caller's; 0: there was none.
@@ -321,6 +351,7 @@ mod tests {
             port: 80,
             weight: 7,
             priority: 65_535,
+            host: 0xfff,
         }
     }
 
@@ -389,6 +420,19 @@ mod tests {
             names.overflows() > overflows,
             "the table is full of what is needed"
         );
+    }
+
+    #[test]
+    fn names_that_requests_made_give_way_sooner_and_never_take_memory() {
+        let names = Shm::private().unwrap().asked_names();
+        let claim = |name: usize, now_ms| names.claim_shared(key(&name.to_string()), now_ms);
+        let first = claim(0, 1).unwrap();
+        let found = (1..5000).filter(|name| claim(*name, 1).is_some()).count();
+        assert!((1000..ROWS).contains(&found), "{found}");
+        let late = ASKED_STALE_MS + 10;
+        first.stamp(late);
+        assert!((5000..5100).all(|name| claim(name, late).is_some()));
+        assert!(first.is_mine(), "it is needed");
     }
 
     #[test]

@@ -33,6 +33,7 @@ mod limits;
 mod logs;
 mod memory;
 mod mishaps;
+mod name_attacks;
 mod names;
 mod notify;
 mod parsing;

@@ -23,7 +23,7 @@ http {
 }
 ";
 
-fn named(dns: &Dns, origin: &Origin) -> Setup {
+pub(super) fn named(dns: &Dns, origin: &Origin) -> Setup {
     let setup = Setup::new(NAMED).with("DNS", dns.address());
     let setup = setup.with("PORT", origin.port().to_string());
     ["RESOLVER", "LINE"]
@@ -32,7 +32,7 @@ fn named(dns: &Dns, origin: &Origin) -> Setup {
 }
 
 /// Two origins on the same port, at 127.0.0.1 and 127.0.0.2, that say who they are.
-fn two() -> (Origin, Origin) {
+pub(super) fn two() -> (Origin, Origin) {
     let one = Origin::named("one");
     let reply = response(200, b"two");
     let two = Origin::beside(&one, "127.0.0.2", move |conversation| {
@@ -41,7 +41,7 @@ fn two() -> (Origin, Origin) {
     (one, two)
 }
 
-fn wait_body(kp: &Kp, body: &str) {
+pub(super) fn wait_body(kp: &Kp, body: &str) {
     wait::until(wait::SOON, body, || kp.get("/").text() == body);
 }
 
@@ -49,13 +49,13 @@ fn wait_body(kp: &Kp, body: &str) {
 type Asked = (usize, Vec<String>, HashSet<String>);
 
 /// Clients that ask without a pause, each on connections of its own, and note what is not 200.
-struct Crowd {
+pub(super) struct Crowd {
     stop: Arc<AtomicBool>,
     threads: Vec<std::thread::JoinHandle<Asked>>,
 }
 
 impl Crowd {
-    fn start(kp: &Kp, clients: usize) -> Self {
+    pub(super) fn start(kp: &Kp, clients: usize) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let ask = |stop: Arc<AtomicBool>, address: String| {
             let (mut asked, mut wrong, mut bodies) = (0, Vec::new(), HashSet::new());
@@ -80,7 +80,7 @@ impl Crowd {
     }
 
     /// How many were asked, what was not 200, and who answered.
-    fn stop(self) -> (usize, Vec<String>, HashSet<String>) {
+    pub(super) fn stop(self) -> Asked {
         self.stop.store(true, Ordering::SeqCst);
         let (mut asked, mut wrong, mut bodies) = (0, Vec::new(), HashSet::new());
         for thread in self.threads {
@@ -451,7 +451,7 @@ fn addresses_outlive_reloads_and_who_asked_for_them() {
 }
 
 /// A location whose upstream is named by a variable.
-fn variable(dns: &Dns, port: u16, http: &str) -> Setup {
+pub(super) fn variable(dns: &Dns, port: u16, http: &str) -> Setup {
     let text = "http {
         %HTTP%
         server {

@@ -13,6 +13,10 @@ use std::time::Duration;
 
 /// Datagrams read from a socket at one time: a flood of forged ones must not hold the loop.
 const DATAGRAMS_MAX: usize = 16;
+/// Sockets that all lookups have together. A name server that is silent must not take the descriptors that clients need.
+const SOCKETS_MAX: usize = 512;
+/// Names that requests made leave room for those of upstreams.
+const SOCKETS_OF_REQUESTS_MAX: usize = 256;
 
 /// What a lookup is for.
 #[derive(Debug, Clone)]
@@ -120,11 +124,13 @@ impl Worker {
                         transport,
                         message,
                     } => {
-                        self.counters.increment(Counter::DnsQueries);
-                        let sent = self.send_attempt(key, attempt, server, transport, &message);
-                        if sent.is_err()
-                            && let Some(running) = self.names.lookups.at(key)
-                        {
+                        let sent = match self.has_room(key) {
+                            true => self.send_attempt(key, attempt, server, transport, &message),
+                            false => Err(ErrorKind::QuotaExceeded.into()),
+                        };
+                        if sent.is_ok() {
+                            self.counters.increment(Counter::DnsQueries);
+                        } else if let Some(running) = self.names.lookups.at(key) {
                             let names = (&mut self.names.serial, &mut self.names.orders);
                             running
                                 .lookup
@@ -145,6 +151,16 @@ impl Worker {
                 }
             }
         }
+    }
+
+    /// Whether a lookup may have one more socket. One that may not asks again after its pause.
+    fn has_room(&self, lookup: Key) -> bool {
+        let running = self.names.lookups.peek(lookup);
+        let limit = match running.map(|running| &running.purpose) {
+            Some(Purpose::Cached(_)) => SOCKETS_OF_REQUESTS_MAX,
+            Some(Purpose::Shared(_)) | None => SOCKETS_MAX,
+        };
+        self.names.attempts.len() < limit
     }
 
     fn lookup_over(&mut self, purpose: Purpose, outcome: Outcome) {

@@ -1,5 +1,5 @@
 //! Names that are looked up while kp runs: of `resolve` servers, whose addresses all processes share (`shared`), and of
-//! `proxy_pass` with variables, which each worker remembers for itself (`cache`).
+//! `proxy_pass` with variables, which each worker remembers and shares too, as far as there is room (`cache`).
 //!
 //! Decides when a name is looked up and what becomes of the answer. What a lookup asks whom is `kp-dns`'s; its sockets are
 //! served by `asking`; `system` knows the system's files.
@@ -23,6 +23,8 @@ use system::System;
 
 /// The longest that a request waits for the first addresses of its group: the group's first answer may be on its way.
 const FIRST_ANSWER_MS: u64 = 900;
+/// How often a process looks for another one's answer while a request waits for it.
+const PEEK_MS: u64 = 20;
 
 /// Everything about names.
 #[derive(Debug)]
@@ -75,7 +77,9 @@ impl Names {
         let lookups = self.lookups.keys().into_iter();
         let lookups = lookups.filter_map(|key| Some(self.lookups.peek(key)?.lookup.due_ms()));
         let shared = self.shared.iter().map(|name| name.wake_ms);
+        let elsewhere = self.cache.peek_ms();
         let due_ms = lookups.chain(shared).min().unwrap_or(u64::MAX);
+        let due_ms = due_ms.min(elsewhere);
         self.due_ms = if self.ready.is_empty() { due_ms } else { 0 };
     }
 
@@ -94,6 +98,7 @@ impl Worker {
             self.serve_sockets();
             self.pass_lookups();
             self.look_up_shared();
+            self.look_elsewhere();
         }
         if self.shm.names().epoch() != self.names.epoch {
             self.take_shared();

@@ -6,12 +6,12 @@
 //! answers to failures and back, by the process that saw it.
 
 use super::asking::Purpose;
-use super::{FIRST_ANSWER_MS, random};
+use super::{FIRST_ANSWER_MS, PEEK_MS, random};
 use crate::reactor::Worker;
 use crate::token::Key;
 use kp_config::Config;
 use kp_config::model::{Balancer, PeerAddress, ResolveName, Resolver, Upstream, UpstreamId};
-use kp_dns::{Found, HostName, Outcome, Reason, Wanted, lifetime_ms};
+use kp_dns::{ADDRESSES_MAX, HOSTS_MAX, HostName, Outcome, Reason, Wanted, lifetime_ms};
 use kp_shm::{Claimant, NameAddress, NameRow};
 use kp_upstream::Member;
 use std::collections::HashMap;
@@ -29,6 +29,8 @@ const SILENCE_MS: u64 = 2000;
 /// How long an answer of the system's own files holds, and a failure.
 const FILES_S: u32 = 2;
 const FAILED_S: u32 = 1;
+/// What a lookup could not ask for is asked for again after so long at most, however long the rest holds.
+const MISSING_S: u32 = 10;
 /// How often it is said that a row is needed.
 const STAMP_MS: u64 = 60_000;
 /// In a row's state: the last lookup found something.
@@ -113,8 +115,9 @@ impl Worker {
             let Some(shared) = self.names.shared.get_mut(index) else {
                 return;
             };
-            let news = match shared.row.read() {
-                Some((version, addresses)) if version != shared.version => {
+            let changed = shared.row.version() != shared.version;
+            let news = match changed.then(|| shared.row.read()).flatten() {
+                Some((version, addresses)) => {
                     shared.version = version;
                     Some(addresses)
                 }
@@ -164,6 +167,9 @@ impl Worker {
         });
         let first = awaited.next()?;
         first.waiting.push(waiting);
+        // Another process's answer is seen when this one looks.
+        first.wake_ms = first.wake_ms.min(now_ms + PEEK_MS);
+        self.names.due_ms = self.names.due_ms.min(first.wake_ms);
         Some(now_ms + FIRST_ANSWER_MS)
     }
 
@@ -190,7 +196,10 @@ impl Worker {
                 shared.wake_ms = u64::MAX;
                 continue;
             }
-            shared.wake_ms = now_ms + LOOK_MS;
+            shared.wake_ms = match shared.waiting.is_empty() {
+                true => now_ms + LOOK_MS,
+                false => now_ms + PEEK_MS,
+            };
             let lease = shared.row.lease();
             if let Some(lookup) = shared.lookup {
                 if lease.take(me, now_ms, now_ms + LEASE_MS) {
@@ -235,16 +244,9 @@ impl Worker {
                 IpAddr::V4(_) => wanted.ipv4,
                 IpAddr::V6(_) => wanted.ipv6,
             };
-            let found: Vec<Found> = known.iter().filter(usable).map(plain).collect();
-            if !found.is_empty() {
-                let outcome = Outcome {
-                    found,
-                    ttl_s: FILES_S,
-                    reason: None,
-                    missing_ipv4: false,
-                    missing_ipv6: false,
-                };
-                return self.shared_over(index, &outcome);
+            let known: Vec<IpAddr> = known.iter().filter(usable).copied().collect();
+            if !known.is_empty() {
+                return self.shared_over(index, &Outcome::of_files(known, FILES_S));
             }
         }
         let servers = shared.resolver.servers.clone();
@@ -274,7 +276,10 @@ impl Worker {
         };
         shared.lookup = None;
         let holds_ms = match outcome.reason {
-            None => lifetime_ms(outcome.ttl_s, shared.resolver.valid, random()),
+            None if outcome.missing.is_empty() => {
+                lifetime_ms(outcome.ttl_s, shared.resolver.valid, random())
+            }
+            None => lifetime_ms(outcome.ttl_s.min(MISSING_S), None, random()),
             Some(_) => lifetime_ms(FAILED_S, None, random()),
         };
         let due_ms = now_ms + holds_ms;
@@ -295,9 +300,15 @@ impl Worker {
         };
         let row = shared.row;
         let (version, old) = row.read().unwrap_or_else(|| (row.version(), Vec::new()));
-        let addresses = merged(outcome, &old, shared.wanted.service);
+        let addresses = merged(outcome, &old);
         if addresses != old {
             row.publish(version, &addresses);
+            if outcome.cut || addresses.len() > ADDRESSES_MAX {
+                log::warn!(
+                    "{} has more addresses or hosts than are used: at most {ADDRESSES_MAX} addresses of {HOSTS_MAX} hosts",
+                    shared.name
+                );
+            }
         }
         if row.replace_state(GOOD) > GOOD {
             let (groups, name) = (self.groups_of(index), &shared.name);
@@ -432,7 +443,7 @@ fn members(upstream: &Upstream, user: User, addresses: &[NameAddress]) -> Vec<Me
 }
 
 /// What was found, and of what was known that which the failure of a question may have hidden.
-fn merged(outcome: &Outcome, old: &[NameAddress], service: bool) -> Vec<NameAddress> {
+fn merged(outcome: &Outcome, old: &[NameAddress]) -> Vec<NameAddress> {
     let mut addresses: Vec<NameAddress> = outcome
         .found
         .iter()
@@ -441,13 +452,10 @@ fn merged(outcome: &Outcome, old: &[NameAddress], service: bool) -> Vec<NameAddr
             port: found.port,
             weight: found.weight,
             priority: found.priority,
+            host: found.host,
         })
         .collect();
-    let hidden = |address: &&NameAddress| match address.address {
-        _ if service => outcome.missing_ipv4 || outcome.missing_ipv6,
-        IpAddr::V4(_) => outcome.missing_ipv4,
-        IpAddr::V6(_) => outcome.missing_ipv6,
-    };
+    let hidden = |address: &&NameAddress| outcome.hides(address.host, address.address);
     for address in old.iter().filter(hidden) {
         let place = (address.address, address.port);
         if !addresses
@@ -463,11 +471,5 @@ fn merged(outcome: &Outcome, old: &[NameAddress], service: bool) -> Vec<NameAddr
     addresses
 }
 
-fn plain(address: &IpAddr) -> Found {
-    Found {
-        address: *address,
-        port: 0,
-        weight: 0,
-        priority: 0,
-    }
-}
+#[cfg(test)]
+mod tests;

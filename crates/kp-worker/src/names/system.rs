@@ -1,7 +1,8 @@
 //! The system's files about names: `/etc/hosts` and `/etc/resolv.conf`, read again when they changed.
 //!
-//! They are small and local, and every program of the system reads them the same way; they are looked at once a second at
-//! most, when a name is looked up.
+//! They are read where they are needed, in the loop: every program of the system reads them so, at every lookup. Here it is
+//! two `stat` a second at most, while names are looked up, and a read of 1 MiB at most when a file changed; what is no
+//! regular file is not opened, so that nothing waits for a pipe.
 
 use kp_dns::Hosts;
 use std::net::{IpAddr, SocketAddr};
@@ -48,7 +49,13 @@ impl System {
             self.hosts = Hosts::parse(&text(Path::new(HOSTS)));
         }
         if first || resolv_conf != self.stamps[1] {
-            self.servers = kp_dns::name_servers(&text(Path::new(RESOLV_CONF)));
+            let (servers, unusable) = kp_dns::name_servers(&text(Path::new(RESOLV_CONF)));
+            self.servers = servers;
+            for server in unusable {
+                log::warn!(
+                    "name server \"{server}\" in {RESOLV_CONF} is not used: it is no address"
+                );
+            }
         }
         self.stamps = [hosts, resolv_conf];
     }
@@ -56,11 +63,16 @@ impl System {
 
 fn stamp(path: &Path) -> Option<(SystemTime, u64)> {
     let facts = std::fs::metadata(path).ok()?;
+    if !facts.is_file() || facts.len() > FILE_MAX {
+        return None;
+    }
     Some((facts.modified().ok()?, facts.len()))
 }
 
 fn text(path: &Path) -> String {
-    let bytes = kp_sys::io::read_file(path, FILE_MAX).unwrap_or_default();
+    let regular = stamp(path).is_some();
+    let bytes = regular.then(|| kp_sys::io::read_file(path, FILE_MAX).ok());
+    let bytes = bytes.flatten().unwrap_or_default();
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
@@ -74,5 +86,19 @@ mod tests {
         assert!(!system.hosts("localhost", 1).is_empty());
         assert!(system.hosts("nosuch.invalid", 2).is_empty());
         assert!(!system.servers(3).is_empty());
+    }
+
+    #[test]
+    fn what_is_no_small_regular_file_is_not_read() {
+        for path in ["/dev/zero", "/", "/nonexistent"] {
+            assert_eq!(text(Path::new(path)), "", "{path}");
+        }
+        let directory = tempfile::tempdir().unwrap();
+        let large = directory.path().join("large");
+        std::fs::File::create(&large)
+            .unwrap()
+            .set_len(FILE_MAX + 1)
+            .unwrap();
+        assert_eq!(text(&large), "");
     }
 }
