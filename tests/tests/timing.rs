@@ -12,6 +12,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use kp_tests::dns::{self, Dns};
 use kp_tests::tls::{Authority, Connector, Kind};
 use kp_tests::wait::SOON;
 use kp_tests::{Client, Conversation, End, Kp, Origin, Port, Setup};
@@ -349,4 +350,67 @@ fn a_second_piece_waits_only_without_tcp_nodelay() {
     let off = Setup::base(&origin).location("tcp_nodelay off;").start();
     let gap = gap_between_pieces(&off);
     assert!(gap >= millis(25), "off: {gap:?}");
+}
+
+/// B05 a: a record that alternates twice a second, a thousand requests at concurrency 50 over ten seconds.
+#[test]
+fn b05_a_record_that_alternates_costs_no_request_and_few_queries() {
+    let _alone = alone();
+    let one = Origin::named("one");
+    let reply = kp_tests::origin::response(200, b"two");
+    let _two = Origin::beside(&one, "127.0.0.2", move |conversation| {
+        conversation.answer_all(|_| reply.clone())
+    });
+    let dns = Dns::start();
+    dns.set_a("app.test", &["127.0.0.1"]);
+    let text = "worker_processes 2;
+    http {
+        resolver %DNS% valid=1s;
+        upstream u { zone u 64k; server app.test:%PORT% resolve; }
+        server { listen %LISTEN%; location / { proxy_pass http://u; } }
+    }";
+    let kp = Setup::new(text)
+        .with("DNS", dns.address())
+        .with("PORT", one.port().to_string())
+        .start();
+    assert_eq!(kp.get("/").status(), 200);
+    let start = Instant::now();
+    let answers: Vec<(u16, String)> = std::thread::scope(|scope| {
+        let ask = |client: u64| {
+            let kp = &kp;
+            move || -> Vec<(u16, String)> {
+                let mut connection = kp.client();
+                (0..20)
+                    .map(|turn| {
+                        let due = start + millis(10 * client + 500 * turn);
+                        std::thread::sleep(due.saturating_duration_since(Instant::now()));
+                        let answer = connection.ask("GET / HTTP/1.1\r\nHost: t\r\n\r\n");
+                        (answer.status(), answer.text())
+                    })
+                    .collect()
+            }
+        };
+        let clients: Vec<_> = (0..50).map(|client| scope.spawn(ask(client))).collect();
+        for turn in 1..20 {
+            let due = start + millis(500 * turn);
+            std::thread::sleep(due.saturating_duration_since(Instant::now()));
+            dns.set_a("app.test", &[["127.0.0.1", "127.0.0.2"][turn as usize % 2]]);
+        }
+        clients
+            .into_iter()
+            .flat_map(|client| client.join().unwrap())
+            .collect()
+    });
+    assert_eq!(answers.len(), 1000);
+    let wrong: Vec<_> = answers.iter().filter(|answer| answer.0 != 200).collect();
+    assert!(wrong.is_empty(), "{wrong:?}");
+    for name in ["one", "two"] {
+        let count = answers.iter().filter(|answer| answer.1 == name).count();
+        assert!(count > 100, "{name} {count}");
+    }
+    for kind in [dns::A, dns::AAAA] {
+        let (count, densest) = (dns.count("app.test", kind), dns.densest("app.test", kind));
+        assert!((7..=13).contains(&count), "{count}");
+        assert!(densest <= 2, "{densest}");
+    }
 }

@@ -190,6 +190,18 @@ fn c05_a_name_that_does_not_resolve_takes_nothing_else_down() {
         setup.with("PORT", origin.port().to_string())
     };
     assert_eq!(setup().check().code, 0);
+    let once = Setup::new(&text.replace(" resolve;", ";"));
+    let once = once.with("DNS", dns.address());
+    let checked = once.with("PORT", origin.port().to_string()).check();
+    assert_eq!(checked.code, 1);
+    assert!(
+        checked
+            .stderr
+            .contains("host not found in upstream \"nosuch.invalid:")
+            && checked.stderr.contains("kp.conf:"),
+        "{}",
+        checked.stderr
+    );
     let kp = setup().start();
     assert_eq!(kp.get("/b").status(), 200);
     let start = Instant::now();

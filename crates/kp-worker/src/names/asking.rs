@@ -17,6 +17,8 @@ const DATAGRAMS_MAX: usize = 16;
 const SOCKETS_MAX: usize = 512;
 /// Names that requests made leave room for those of upstreams.
 const SOCKETS_OF_REQUESTS_MAX: usize = 256;
+/// Where there are no more, an attempt that has waited for so long gives its socket to a new one.
+const SOCKET_HOLDS_MS: u64 = 400;
 
 /// What a lookup is for.
 #[derive(Debug, Clone)]
@@ -42,6 +44,7 @@ pub(super) struct Socket {
     lookup: Key,
     attempt: u32,
     transport: Transport,
+    began_ms: u64,
     /// What a connection has still to send.
     unsent: Vec<u8>,
     /// What came on a connection.
@@ -154,13 +157,26 @@ impl Worker {
     }
 
     /// Whether a lookup may have one more socket. One that may not asks again after its pause.
-    fn has_room(&self, lookup: Key) -> bool {
+    fn has_room(&mut self, lookup: Key) -> bool {
         let running = self.names.lookups.peek(lookup);
         let limit = match running.map(|running| &running.purpose) {
             Some(Purpose::Cached(_)) => SOCKETS_OF_REQUESTS_MAX,
             Some(Purpose::Shared(_)) | None => SOCKETS_MAX,
         };
-        self.names.attempts.len() < limit
+        if self.names.attempts.len() < limit {
+            return true;
+        }
+        let Some((attempt, key)) = self.names.attempts.first_key_value() else {
+            return true;
+        };
+        let oldest = self.names.sockets.peek(*key);
+        let old_ms = self.clock.mono_ms.saturating_sub(SOCKET_HOLDS_MS);
+        let gives_way = oldest.is_none_or(|socket| socket.began_ms <= old_ms);
+        let attempt = *attempt;
+        if gives_way {
+            self.close_attempt(attempt);
+        }
+        gives_way
     }
 
     fn lookup_over(&mut self, purpose: Purpose, outcome: Outcome) {
@@ -200,6 +216,7 @@ impl Worker {
             lookup,
             attempt,
             transport,
+            began_ms: self.clock.mono_ms,
             unsent,
             came: Vec::new(),
         });

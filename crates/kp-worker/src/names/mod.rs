@@ -18,7 +18,7 @@ use asking::{Running, Socket};
 use cache::Cache;
 use kp_dns::Order;
 use shared::Shared;
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use system::System;
 
 /// The longest that a request waits for the first addresses of its group: the group's first answer may be on its way.
@@ -32,8 +32,8 @@ pub(crate) struct Names {
     system: System,
     lookups: Slots<Running>,
     sockets: Slots<Socket>,
-    /// The sockets of attempts.
-    attempts: HashMap<u32, Key>,
+    /// The sockets of attempts; the oldest come first.
+    attempts: BTreeMap<u32, Key>,
     /// Sockets with something to read or room to write.
     ready: Vec<Key>,
     orders: Vec<Order>,
@@ -54,7 +54,7 @@ impl Names {
             system: System::default(),
             lookups: Slots::new(),
             sockets: Slots::new(),
-            attempts: HashMap::new(),
+            attempts: BTreeMap::new(),
             ready: Vec::new(),
             orders: Vec::new(),
             buffer: Vec::new(),
