@@ -85,7 +85,10 @@ fn a_consistent_hash_keeps_keys_at_their_name_while_records_change() {
     dns.set_a("other.test", &["127.0.0.3"]);
     let kp = named(&dns, &origins[0])
         .with("RESOLVER", "valid=1s")
-        .upstream("hash $arg_k consistent; server other.test:%PORT% resolve;")
+        .upstream(&format!(
+            "hash $arg_k consistent; server other.test:{} resolve;",
+            origins[0].port()
+        ))
         .start();
     wait::until(wait::SOON, "both names", || {
         dns.count("other.test", AAAA) > 1 && kp.get("/").status() == 200
