@@ -356,6 +356,7 @@ mod tests {
 
     /// The longest message, full of names that are chains of pointers, each as long as one may be.
     #[test]
+    #[allow(clippy::disallowed_methods, reason = "the time is the point")]
     fn a_bomb_of_pointers_is_soon_judged() {
         let mut bytes = query(7, &name("app.test"), Kind::A, false).unwrap();
         bytes[2] |= 0x80;
