@@ -46,7 +46,11 @@ pub fn failure_answer(
     }
     let fields: &[u8] = match failure.cause {
         // Long enough for connections to end, short enough to be tried again.
-        Cause::Overload | Cause::OutOfMemory | Cause::TooManyActive => b"Retry-After: 1\r\n",
+        Cause::Overload
+        | Cause::OutOfMemory
+        | Cause::TooManyActive
+        | Cause::QueueFull
+        | Cause::QueueTimeout => b"Retry-After: 1\r\n",
         Cause::RateLimited { .. } => &retry_after,
         Cause::ConnectMethod => b"Allow: GET, HEAD, POST, PUT, DELETE, OPTIONS, PATCH\r\n",
         _ => b"",

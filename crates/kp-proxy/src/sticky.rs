@@ -87,7 +87,10 @@ pub fn set_cookie(
     let before = out.len();
     part(SAME_SITE, &cookie.same_site, &mut out);
     correct_same_site(&mut out, before);
-    part(b"; path=", &cookie.path, &mut out);
+    if let Some(path) = &cookie.path {
+        out.extend_from_slice(b"; path=");
+        out.extend_from_slice(path.as_bytes());
+    }
     // A variable's value must not begin another line of the head.
     out.retain(|byte| !matches!(byte, b'\r' | b'\n' | 0));
     out.extend_from_slice(b"\r\n");

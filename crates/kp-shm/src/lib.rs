@@ -28,7 +28,7 @@ pub use places::{Journal, Place, PlaceZone, Taken};
 pub use rates::{EXCESS_MAX, Exceeded, Hashed, RateZone};
 pub use repair::Repair;
 pub use scoreboard::{Process, Row, Scoreboard, State};
-pub use sessions::Sessions;
+pub use sessions::SessionZone;
 pub use tickets::{TicketKey, TicketKeys, TicketReader, TicketRing};
 pub use zones::{ZoneKind, ZonePlan, Zones};
 
@@ -71,7 +71,6 @@ pub struct Shm {
     checks: Checks,
     names: Names,
     asked_names: Names,
-    sessions: Sessions,
     zones: Zones,
     journals: places::Journals,
 }
@@ -114,18 +113,12 @@ impl Shm {
             )),
             names: Names::new(cells(Names::CELLS)?),
             asked_names: Names::of_requests(cells(Names::CELLS)?),
-            sessions: Sessions::new(cells(Sessions::CELLS)?, seed()?),
         })
     }
 
     /// Who runs.
     pub fn scoreboard(&self) -> Scoreboard {
         self.scoreboard
-    }
-
-    /// Where learned sessions are.
-    pub fn sessions(&self) -> Sessions {
-        self.sessions
     }
 
     /// What was counted.
@@ -174,10 +167,4 @@ impl Shm {
         self.counters.reap(row);
         self.scoreboard.free(row);
     }
-}
-
-fn seed() -> io::Result<u64> {
-    let mut seed = [0; 8];
-    kp_sys::random(&mut seed)?;
-    Ok(u64::from_ne_bytes(seed))
 }

@@ -1,47 +1,47 @@
-//! Which peer a learned session (`sticky learn`) is at: one bounded table for all processes, generations and zones.
+//! Which peer a learned session (`sticky learn`) is at: one bounded table for each zone, for all processes and generations.
 //!
 //! A session hashes to one bucket of a few entries; when they are taken, the one that was used longest ago gives way. An
 //! entry is a check word (tag ^ peer), the peer's number and the time of its last use, so that what two writers mixed up
 //! belongs to no session. Who is remembered for how long, and what a session is, is not decided here.
 
+use crate::keyed::Secret;
 use crate::peers::Key;
+use crate::zones::{ZonePlan, Zones};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 const WAYS: usize = 8;
 const WIDTH: usize = 3;
-const BUCKETS: usize = 1 << 15;
-/// The first cells hold the seed.
-const HEADER: usize = 8;
+const BUCKET: usize = WAYS * WIDTH;
 
 const CHECK: usize = 0;
 const PEER: usize = 1;
 const USED: usize = 2;
 
-/// The table.
+/// The sessions of one zone.
 #[derive(Debug, Clone, Copy)]
-pub struct Sessions {
+pub struct SessionZone {
     cells: &'static [AtomicU64],
+    /// Clients name sessions, so nobody outside must know where a name lies.
+    secret: Secret,
 }
 
-impl Sessions {
-    pub(crate) const CELLS: usize = HEADER + BUCKETS * WAYS * WIDTH;
-
-    /// `seed`: clients name sessions, so nobody outside must know where a name lies.
-    pub(crate) fn new(cells: &'static [AtomicU64], seed: u64) -> Self {
-        if let Some(cell) = cells.first() {
-            cell.store(seed, Relaxed);
+impl SessionZone {
+    /// A zone of the configuration.
+    pub fn new(zones: &Zones, plan: &ZonePlan) -> Self {
+        Self {
+            cells: zones.stretch(plan).cells,
+            secret: zones.secret(),
         }
-        Self { cells }
     }
 
     /// The number that stands for the name of a peer in the table.
     pub fn number(name: &[u8]) -> u64 {
-        halves(Key::of(&[b"session peer", name])).0
+        Key::of(&[b"session peer", name]).folded()
     }
 
     /// The number of the peer that a session is at; nothing if it was last used at or before `since_ms`.
-    pub fn peer(&self, zone: &str, session: &[u8], since_ms: u64) -> Option<u64> {
-        let (tag, bucket) = self.place(zone, session);
+    pub fn peer(&self, session: &[u8], since_ms: u64) -> Option<u64> {
+        let (tag, bucket) = self.place(session);
         bucket.chunks_exact(WIDTH).find_map(|entry| {
             let peer = entry[PEER].load(Relaxed);
             let known = entry[CHECK].load(Relaxed) ^ peer == tag;
@@ -50,8 +50,8 @@ impl Sessions {
     }
 
     /// Remembers that a session is at a peer, and that it was used now.
-    pub fn learn(&self, zone: &str, session: &[u8], peer: u64, now_ms: u64) {
-        let (tag, bucket) = self.place(zone, session);
+    pub fn learn(&self, session: &[u8], peer: u64, now_ms: u64) {
+        let (tag, bucket) = self.place(session);
         let own = bucket
             .chunks_exact(WIDTH)
             .find(|entry| entry[CHECK].load(Relaxed) ^ entry[PEER].load(Relaxed) == tag);
@@ -67,56 +67,72 @@ impl Sessions {
         }
     }
 
-    fn place(&self, zone: &str, session: &[u8]) -> (u64, &'static [AtomicU64]) {
-        let seed = self.cells.first().map_or(0, |cell| cell.load(Relaxed));
-        let key = Key::of(&[&seed.to_le_bytes(), zone.as_bytes(), session]);
-        let (tag, rest) = halves(key);
-        let start = HEADER + (rest as usize % BUCKETS) * WAYS * WIDTH;
-        let bucket = self.cells.get(start..start + WAYS * WIDTH);
-        // An entry that was never used has a check word and a peer of zero.
-        (tag | 1, bucket.unwrap_or_default())
+    fn place(&self, session: &[u8]) -> (u64, &'static [AtomicU64]) {
+        let hash = self.secret.hash(session);
+        let buckets = self.cells.len() / BUCKET;
+        let bucket = (hash as usize).checked_rem(buckets).unwrap_or(0);
+        let bucket = self.cells.get(bucket * BUCKET..(bucket + 1) * BUCKET);
+        // An entry that was never used has a check word and a peer of zero, which no tag is.
+        (hash | 1 << 63, bucket.unwrap_or_default())
     }
-}
-
-/// Two mixed words of a key.
-fn halves(key: Key) -> (u64, u64) {
-    let whole = u128::from_le_bytes(key.to_bytes());
-    let mix = |word: u64| (word ^ word >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let (low, high) = (whole as u64, (whole >> 64) as u64);
-    (mix(low ^ high.rotate_left(32)), mix(high ^ low) >> 20)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Shm;
+    use crate::{Shm, ZoneKind};
 
-    #[test]
-    fn sessions_are_found_until_they_are_old() {
-        let sessions = Shm::private().unwrap().sessions();
-        let (one, two) = (Sessions::number(b"one"), Sessions::number(b"two"));
-        sessions.learn("z", b"s", one, 100);
-        assert_eq!(sessions.peer("z", b"s", 99), Some(one));
-        assert_eq!(sessions.peer("z", b"s", 100), None);
-        assert_eq!(sessions.peer("y", b"s", 0), None, "zones do not share");
-        assert_eq!(sessions.peer("z", b"", 0), None);
-        sessions.learn("z", b"s", two, 200);
-        assert_eq!(sessions.peer("z", b"s", 150), Some(two), "it moved");
+    fn zone(shm: &Shm, name: &str, bytes: u64) -> SessionZone {
+        let plan = ZonePlan {
+            key: Key::of(&[name.as_bytes()]),
+            kind: ZoneKind::Sessions,
+            bytes,
+        };
+        assert!(shm.zones().prepare(&plan, 1));
+        SessionZone::new(&shm.zones(), &plan)
     }
 
     #[test]
-    fn the_table_is_bounded_and_the_oldest_give_way() {
-        let sessions = Shm::private().unwrap().sessions();
-        let most = (BUCKETS * WAYS) as u64;
-        for n in 1..=2 * most {
-            sessions.learn("z", &n.to_le_bytes(), n, n);
+    fn sessions_are_found_until_they_are_old() {
+        let shm = Shm::private().unwrap();
+        let (sessions, others) = (zone(&shm, "z", 32 << 10), zone(&shm, "y", 32 << 10));
+        let (one, two) = (SessionZone::number(b"one"), SessionZone::number(b"two"));
+        sessions.learn(b"s", one, 100);
+        assert_eq!(sessions.peer(b"s", 99), Some(one));
+        assert_eq!(sessions.peer(b"s", 100), None);
+        assert_eq!(others.peer(b"s", 0), None, "zones do not share");
+        assert_eq!(sessions.peer(b"", 0), None);
+        sessions.learn(b"s", two, 200);
+        assert_eq!(sessions.peer(b"s", 150), Some(two), "it moved");
+        assert_eq!(zone(&shm, "z", 32 << 10).peer(b"s", 150), Some(two));
+    }
+
+    #[test]
+    fn a_zone_is_as_large_as_it_says_and_its_oldest_give_way() {
+        let shm = Shm::private().unwrap();
+        let (sessions, others) = (zone(&shm, "z", 96 << 10), zone(&shm, "y", 32 << 10));
+        others.learn(b"s", 5, 1);
+        let most = (96 << 10) / 24;
+        for n in 1..=4 * most {
+            sessions.learn(&n.to_le_bytes(), n, n);
         }
         let lives = |range: std::ops::RangeInclusive<u64>| {
             range
-                .filter(|n| sessions.peer("z", &n.to_le_bytes(), 0) == Some(*n))
+                .filter(|n| sessions.peer(&n.to_le_bytes(), 0) == Some(*n))
                 .count() as u64
         };
-        assert!(lives(2 * most - 1000..=2 * most) > 990, "the young stay");
-        assert!(lives(1..=most) < most / 3, "the old went");
+        assert!(lives(4 * most - 500..=4 * most) > 490, "the young stay");
+        assert!(lives(1..=2 * most) < most / 20, "the old went");
+        let all = lives(1..=4 * most);
+        assert!(all <= most && all > most * 9 / 10, "{all} of {most}");
+        assert_eq!(others.peer(b"s", 0), Some(5), "another zone keeps its own");
+    }
+
+    #[test]
+    fn a_zone_without_memory_knows_nobody() {
+        let shm = Shm::private().unwrap();
+        let tiny = zone(&shm, "tiny", 8);
+        tiny.learn(b"s", 1, 1);
+        assert_eq!(tiny.peer(b"s", 0), None);
     }
 }

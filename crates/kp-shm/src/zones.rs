@@ -39,6 +39,8 @@ pub enum ZoneKind {
     Rate = 1,
     /// How many at a time: see [`crate::PlaceZone`].
     Places = 2,
+    /// Nothing: it remembers, see [`crate::SessionZone`].
+    Sessions = 3,
 }
 
 /// A zone as a configuration describes it.

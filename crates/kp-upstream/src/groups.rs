@@ -9,7 +9,7 @@ use crate::peer::Peer;
 use crate::roster::{Member, Roster, Slot};
 use crate::tried::Tried;
 use kp_config::model::{Balancer, OutlierDetection, PeerAddress, Upstream, UpstreamId};
-use kp_shm::{CheckRow, Row, Sessions, Shm};
+use kp_shm::{CheckRow, Row, SessionZone, Shm};
 use std::net::IpAddr;
 use std::ops::Range;
 
@@ -189,7 +189,7 @@ impl Groups {
         peers
             .iter()
             .map(|peer| peer.sid.as_str())
-            .find(|sid| Sessions::number(sid.as_bytes()) == number)
+            .find(|sid| SessionZone::number(sid.as_bytes()) == number)
     }
 
     /// The group's `retry_budget`.
@@ -398,7 +398,10 @@ impl Group {
         let picked = match picked {
             Some(index) => index,
             None => match self.why_none(query.now_ms, tried) {
-                NoPeer::Full => return Err(NoPeer::Full),
+                NoPeer::Full => {
+                    tried.begin_again();
+                    return Err(NoPeer::Full);
+                }
                 NoPeer::Failed => self.last_resort(tried).ok_or(NoPeer::Failed)?,
             },
         };
@@ -605,6 +608,43 @@ mod tests {
         );
         assert_eq!(exchange(&mut groups, "", 5999), None);
         assert!(exchange(&mut groups, "", 6001).is_some());
+    }
+
+    #[test]
+    fn who_found_all_full_finds_what_becomes_free() {
+        let limited = |port| ServerLine {
+            max_conns: 1,
+            ..server(port, 1)
+        };
+        let spare = ServerLine {
+            backup: true,
+            ..limited(3)
+        };
+        let mut tiers = groups(upstream(Balancer::RoundRobin, vec![limited(1), spare]));
+        let held = pick(&mut tiers, 1).unwrap();
+        pick(&mut tiers, 1).unwrap();
+        let mut waits = Tried::new();
+        assert_eq!(tiers.pick(U, &at(1), &mut waits), Err(NoPeer::Full));
+        tiers.finished(held, Outcome::Ok, 1);
+        assert_eq!(tiers.pick(U, &at(1), &mut waits), Ok(held), "a primary");
+
+        let mut hashed = groups(upstream(Balancer::IpHash, (1..=8).map(limited).collect()));
+        let query = PickQuery {
+            client: Some([192, 0, 2, 1].into()),
+            ..at(1)
+        };
+        let own = hashed.pick(U, &query, &mut Tried::new()).unwrap();
+        while hashed.pick(U, &query, &mut Tried::new()).is_ok() {}
+        let mut waits = Tried::new();
+        for _ in 0..30 {
+            assert_eq!(hashed.pick(U, &query, &mut waits), Err(NoPeer::Full));
+        }
+        let others: Vec<PeerId> = hashed.peers(U).filter(|peer| *peer != own).collect();
+        for peer in others {
+            hashed.finished(peer, Outcome::Ok, 1);
+        }
+        hashed.finished(own, Outcome::Ok, 1);
+        assert_eq!(hashed.pick(U, &query, &mut waits), Ok(own), "by its hash");
     }
 
     #[test]

@@ -81,6 +81,12 @@ impl Tried {
         self.before = self.walk;
     }
 
+    /// The last pick found all peers full: what becomes free may be of either tier and anywhere on the walk.
+    pub(crate) fn begin_again(&mut self) {
+        self.backup = false;
+        self.walk = self.before;
+    }
+
     fn place(index: usize) -> (usize, u64) {
         (index / 64, 1 << (index % 64))
     }

@@ -4,7 +4,7 @@ use crate::active::{Active, RequestStage, ResponseStage};
 use crate::reactor::Worker;
 use crate::token::{Key, Kind};
 use crate::upstream::UpstreamPhase;
-use kp_proxy::{Action, Cause, Failure, Input, Phase, WaitFor, Woken};
+use kp_proxy::{Action, Cause, Failure, Input, Phase, WaitFor};
 use kp_shm::Counter;
 
 /// Rounds per visit: one busy exchange cannot starve the loop.
@@ -223,8 +223,7 @@ impl Worker {
 
     /// Tells the machine and performs what it asks for.
     pub(crate) fn tell(&mut self, active: &mut Active, input: Input) -> Told {
-        let waits = matches!(input, Input::Held { .. } | Input::Waited(_));
-        let due = matches!(input, Input::Waited(Woken::Due));
+        let keeps_places = self.keeps_places(active, &input);
         self.show_budget(active, &input);
         let action = self.consult(active, |exchange, program, context| {
             exchange.handle(input, program, context)
@@ -232,12 +231,12 @@ impl Worker {
         self.report(active);
         if !action.continues_upstream() {
             self.leave_upstream(active);
-            if due || !matches!(action, Action::Wait { .. } | Action::Acquire) {
-                self.leave_line(active);
+            if !keeps_places {
+                self.give_up_places(active);
             }
-            if !waits {
-                self.end_retry(active);
-            }
+        } else if matches!(action, Action::Tunnel) {
+            // It may last for hours, and is no load that another retry would add to.
+            self.end_retry(active);
         }
         self.book_retry(active);
         match action {

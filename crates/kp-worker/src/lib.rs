@@ -111,7 +111,8 @@ const CERTIFICATE_FILE_MAX: u64 = 64 << 20;
 
 /// The memory that the master must set aside for a configuration's zones before it forks.
 pub fn zone_plans(config: &kp_config::Config) -> Vec<kp_shm::ZonePlan> {
-    kp_proxy::Limits::plans(config)
+    let limits = kp_proxy::Limits::plans(config).into_iter();
+    limits.chain(sessions::plans(config)).collect()
 }
 
 /// Reads a file of certificates, keys or the like. It never takes long, whatever the file is.

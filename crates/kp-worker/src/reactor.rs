@@ -22,6 +22,7 @@ use crate::probe::Probes;
 use crate::remote::Remote;
 use crate::response_head::RESPONSE_HEAD_MAX;
 use crate::secure::Secure;
+use crate::sessions;
 use crate::slots::Slots;
 use crate::token::{self, Key, Kind};
 use crate::transport::Transport;
@@ -35,7 +36,7 @@ use kp_http::HeadLimits;
 use kp_proxy::context::Context;
 use kp_proxy::{Exchange, Limits, Program};
 use kp_shm::{Block, Counter};
-use kp_shm::{Row, State};
+use kp_shm::{Row, SessionZone, State};
 use kp_tls::Tls;
 use kp_upstream::{Groups, Pool};
 use mio::unix::SourceFd;
@@ -97,6 +98,8 @@ pub(crate) struct Worker {
     pub(crate) pairs: Pairs,
     /// The zones of limits on clients; `None` where there are none.
     pub(crate) limits: Option<Limits>,
+    /// The zones of `sticky learn`, by group.
+    pub(crate) session_zones: Vec<Option<SessionZone>>,
     pub(crate) counters: Block,
     pub(crate) logs: Logs,
     pub(crate) jobs: Jobs,
@@ -169,6 +172,7 @@ impl Worker {
             tls,
             pairs: Pairs::default(),
             limits: has_limits(config).then(|| Limits::new(config, &heritage.shm, heritage.row)),
+            session_zones: sessions::zones(config, &heritage.shm),
             counters: heritage.shm.counters().block(heritage.row),
             logs: Logs::new(heritage.log_files),
             jobs: Jobs::new(Arc::new(waker), &config.temp_paths),

@@ -5,10 +5,40 @@
 
 use crate::active::Active;
 use crate::reactor::Worker;
+use kp_config::Config;
 use kp_config::model::{Sticky, StickyLearn, UpstreamId};
 use kp_proxy::sticky;
-use kp_shm::Sessions;
+use kp_shm::{Key, SessionZone, Shm, ZoneKind, ZonePlan};
 use kp_upstream::PeerId;
+
+/// The memory of all zones of `sticky learn`.
+pub(crate) fn plans(config: &Config) -> impl Iterator<Item = ZonePlan> {
+    let groups = config.http.upstreams.iter();
+    groups.filter_map(|group| match &group.sticky {
+        Some(Sticky::Learn(learn)) => Some(plan(learn)),
+        _ => None,
+    })
+}
+
+/// The zones, one for each group that has one.
+pub(crate) fn zones(config: &Config, shm: &Shm) -> Vec<Option<SessionZone>> {
+    let groups = config.http.upstreams.iter();
+    let zone = groups.map(|group| match &group.sticky {
+        Some(Sticky::Learn(learn)) => Some(SessionZone::new(&shm.zones(), &plan(learn))),
+        _ => None,
+    });
+    zone.collect()
+}
+
+/// A zone of the same name and size is the same one after a reload.
+fn plan(learn: &StickyLearn) -> ZonePlan {
+    let size = learn.zone_bytes.to_le_bytes();
+    ZonePlan {
+        key: Key::of(&[b"sticky learn", learn.zone.as_bytes(), &size]),
+        kind: ZoneKind::Sessions,
+        bytes: learn.zone_bytes,
+    }
+}
 
 impl Worker {
     /// Appends what names the peer that the exchange's session is at; nothing where it has none.
@@ -23,20 +53,23 @@ impl Worker {
             sticky::session(sticky, exchange, program, context, out);
         });
         if let Sticky::Learn(learn) = sticky {
-            let peer = self.peer_of(learn, out);
+            let peer = self.peer_of(group, learn, out);
             let sid = peer.and_then(|peer| self.groups.sid_numbered(group, peer));
             out.clear();
             out.extend_from_slice(sid.unwrap_or_default().as_bytes());
         }
     }
 
-    fn peer_of(&self, learn: &StickyLearn, session: &[u8]) -> Option<u64> {
+    fn peer_of(&self, group: UpstreamId, learn: &StickyLearn, session: &[u8]) -> Option<u64> {
         let timeout_ms = u64::try_from(learn.timeout.as_millis()).unwrap_or(u64::MAX);
         let since_ms = self.clock.mono_ms.saturating_sub(timeout_ms);
-        let table = self.shm.sessions();
-        (!session.is_empty())
-            .then(|| table.peer(&learn.zone, session, since_ms))
-            .flatten()
+        self.session_zone(group)
+            .filter(|_| !session.is_empty())?
+            .peer(session, since_ms)
+    }
+
+    fn session_zone(&self, group: UpstreamId) -> Option<&SessionZone> {
+        self.session_zones.get(group.index())?.as_ref()
     }
 
     /// `sticky cookie`: the response will say which peer was asked.
@@ -79,7 +112,7 @@ impl Worker {
     }
 
     fn learn(&mut self, active: &mut Active, learn: &StickyLearn, peer: PeerId) {
-        let number = Sessions::number(self.groups.sid(peer).as_bytes());
+        let number = SessionZone::number(self.groups.sid(peer).as_bytes());
         let mut session = std::mem::take(&mut self.session_text);
         session.clear();
         self.consult(active, |exchange, program, context| {
@@ -91,11 +124,10 @@ impl Worker {
             self.consult(active, |exchange, program, context| {
                 sticky::first_value(&learn.lookup, exchange, program, context, &mut session);
             });
-            known = self.peer_of(learn, &session) == Some(number);
+            known = self.peer_of(peer.upstream, learn, &session) == Some(number);
         }
-        if known {
-            let table = self.shm.sessions();
-            table.learn(&learn.zone, &session, number, self.clock.mono_ms);
+        if known && let Some(zone) = self.session_zone(peer.upstream) {
+            zone.learn(&session, number, self.clock.mono_ms);
         }
         self.session_text = session;
     }

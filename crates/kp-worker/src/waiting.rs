@@ -215,6 +215,18 @@ impl Worker {
         }
     }
 
+    /// Whether an exchange that hears this goes on waiting, or from a wait to the attempt it waited for: then it keeps its
+    /// place in a line and in a budget.
+    pub(crate) fn keeps_places(&self, active: &Active, input: &Input) -> bool {
+        match input {
+            Input::Held { .. } | Input::Waited(Woken::Early) => true,
+            Input::Waited(Woken::Due) => {
+                active.exchange.machine.phase == Phase::Wait(WaitFor::Backoff)
+            }
+            _ => false,
+        }
+    }
+
     /// Shows the machine the state of its group's budget before it decides about a retry.
     pub(crate) fn show_budget(&mut self, active: &mut Active, input: &Input) {
         if let Input::UpstreamFailed(_) | Input::ResponseHead = input
@@ -264,7 +276,7 @@ impl Worker {
         }
     }
 
-    /// The exchange is over: what it holds of lines and budgets is given back.
+    /// What it waited or tried for is over: what it holds of lines and budgets is given back.
     pub(crate) fn give_up_places(&mut self, active: &mut Active) {
         self.leave_line(active);
         self.end_retry(active);

@@ -39,6 +39,8 @@ pub(crate) struct Wheel {
     occupied: [u64; SLOTS / 64],
     /// Every slot up to and including this tick has been looked at.
     tick: u64,
+    /// Of the slot that is being looked at: deadline and token.
+    expired: Vec<(u64, u64)>,
 }
 
 impl Wheel {
@@ -49,6 +51,7 @@ impl Wheel {
             heads: vec![NONE; SLOTS],
             occupied: [0; SLOTS / 64],
             tick: now_ms / TICK_MS,
+            expired: Vec::new(),
         }
     }
 
@@ -108,7 +111,7 @@ impl Wheel {
         self.free.push(id.0);
     }
 
-    /// Collects the tokens of timers due at `now_ms`; each is disarmed.
+    /// Collects the tokens of timers due at `now_ms`, in the order of their deadlines; each is disarmed.
     pub(crate) fn expire(&mut self, now_ms: u64, due: &mut Vec<u64>) {
         let target = now_ms / TICK_MS;
         // After a long stop each slot needs to be looked at once, not once per missed turn.
@@ -136,7 +139,7 @@ impl Wheel {
             if deadline_ms <= now_ms {
                 self.unlink(index);
                 self.entries[index as usize].deadline_ms = NEVER;
-                due.push(token);
+                self.expired.push((deadline_ms, token));
             } else if deadline_ms == NEVER {
                 self.unlink(index);
             } else {
@@ -150,6 +153,10 @@ impl Wheel {
             }
             index = next;
         }
+        // A slot has its latest in front.
+        self.expired.reverse();
+        self.expired.sort_by_key(|(deadline_ms, _)| *deadline_ms);
+        due.extend(self.expired.drain(..).map(|(_, token)| token));
     }
 
     /// Milliseconds until the next slot with entries comes round, at most one turn; `None`: no timer is linked.
@@ -257,6 +264,16 @@ mod tests {
         wheel.free(b);
         assert_eq!(due(&mut wheel, 1000), []);
         assert_eq!(wheel.next_wait_ms(1000), None);
+    }
+
+    #[test]
+    fn whoever_is_due_first_is_told_first() {
+        let mut wheel = Wheel::new(0);
+        for (token, deadline_ms) in [(1, 1001), (2, 1001), (3, 1000), (4, 1002), (5, 1001)] {
+            let id = wheel.create(token);
+            wheel.arm(id, deadline_ms);
+        }
+        assert_eq!(due(&mut wheel, 1100), [3, 1, 2, 5, 4]);
     }
 
     #[test]

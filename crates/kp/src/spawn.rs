@@ -80,7 +80,7 @@ pub(crate) fn prepare_zones(house: &House, crew: Option<&Crew>, generation: u32)
     for plan in kp_worker::zone_plans(&crew.prepared.config) {
         if !house.shm.zones().prepare(&plan, generation) {
             log::warn!(
-                "no shared memory is left for a zone of {} bytes: its limits hold per worker",
+                "no shared memory is left for a zone of {} bytes: each worker has its own",
                 plan.bytes
             );
         }

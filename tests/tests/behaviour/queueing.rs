@@ -75,19 +75,22 @@ fn the_eleventh_is_refused_at_once_and_the_first_leaves_after_its_time() {
     let began = Instant::now();
     let mut clients = line_up(&kp, &gate, 12);
     let mut eleventh = clients.remove(11);
-    assert_eq!(eleventh.response().status(), 503);
+    let refused = eleventh.response();
+    assert_eq!(refused.status(), 503);
+    assert_eq!(refused.field("retry-after"), Some("1"));
     assert!(began.elapsed() < SECOND, "it did not wait");
     assert!(clients.iter().all(|client| !client.has_heard()));
     for client in clients.iter_mut().skip(1) {
-        assert_eq!(client.response().status(), 503);
+        let late = client.response();
+        assert_eq!((late.status(), late.field("retry-after")), (503, Some("1")));
         assert!(began.elapsed() >= SECOND, "nobody is sent away early");
     }
     gate.allow(1);
     assert_eq!(clients[0].response().status(), 200);
     let lines = kp.lines("reason.log", 12);
     assert_eq!(lines[0], "/11 503 queue_full");
-    let late = |line: &&String| line.ends_with(" 503 queue_timeout");
-    assert_eq!(lines.iter().filter(late).count(), 10);
+    let late: Vec<String> = (1..11).map(|n| format!("/{n} 503 queue_timeout")).collect();
+    assert_eq!(lines[1..11], late, "who came first leaves first");
     assert_eq!(lines[11], "/0 200 -");
     kp.wait_error("upstream queue is full while connecting to upstream");
     kp.wait_error("upstream queue timed out while connecting to upstream");
@@ -171,4 +174,73 @@ fn a_drain_waits_for_those_who_wait() {
         assert_eq!(client.response().status(), 200);
     }
     kp.wait_drained(SOON);
+}
+
+/// Whoever finds the first group without a live peer goes to the second.
+const ELSEWHERE: &str = "http { %HTTP%
+    upstream u { %UPSTREAM% server %U1% max_conns=1; server 127.0.0.1:1 down; }
+    upstream v { server %V1%; }
+    server { listen %LISTEN%; location / { proxy_pass http://u; error_page 502 = /v; }
+        location = /v { proxy_pass http://v; } } }";
+
+#[test]
+fn who_goes_elsewhere_leaves_the_queue() {
+    let gate = Gate::new();
+    let dies = Arc::new(AtomicUsize::new(0));
+    let when = Arc::clone(&dies);
+    let dying = Origin::start(move |conversation| {
+        conversation.request()?;
+        wait::happens(SOON, || when.load(Ordering::SeqCst) == 1);
+        Ok(())
+    });
+    let kp = Setup::new(ELSEWHERE)
+        .upstream("queue 3 timeout=60s;")
+        .with("U1", dying.address())
+        .with("V1", gate.origin.address())
+        .start();
+    let mut clients = vec![send(&kp, "/0")];
+    dying.wait_requests(1);
+    clients.extend((1..4).map(|n| send(&kp, &format!("/{n}"))));
+    wait::until(SOON, "three wait", || kp.get("/full").status() == 503);
+    dies.store(1, Ordering::SeqCst);
+    gate.origin.wait_requests(4);
+    gate.allow(4);
+    for client in &mut clients {
+        assert_eq!(client.response().status(), 200);
+    }
+}
+
+/// Every kind of request that may stand in line.
+#[test]
+fn whatever_waits_is_served_as_if_it_had_not() {
+    let gate = Gate::new();
+    let kp = gate.kp("queue 10;");
+    let mut clients = line_up(&kp, &gate, 1);
+    let waiting = |text: &str| {
+        let mut client = kp.client();
+        client.send(text);
+        client
+    };
+    let mut head = waiting("HEAD /head HTTP/1.1\r\nHost: t\r\n\r\n");
+    let mut old = waiting("GET /old HTTP/1.0\r\n\r\n");
+    let mut two =
+        waiting("GET /two HTTP/1.1\r\nHost: t\r\n\r\nGET /three HTTP/1.1\r\nHost: t\r\n\r\n");
+    let mut ended = waiting("GET /ended HTTP/1.1\r\nHost: t\r\n\r\n");
+    ended.half_close();
+    let mut expects = waiting(
+        "POST /expects HTTP/1.1\r\nHost: t\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\n",
+    );
+    let go_on = expects.head(SOON).expect("an interim response");
+    assert_eq!(go_on.status(), 100);
+    expects.send("abc");
+    gate.allow(7);
+    assert_eq!(clients[0].response().status(), 200);
+    assert_eq!(head.response_to("HEAD").status(), 200);
+    let answer = old.response();
+    assert_eq!((answer.status(), answer.text().as_str()), (200, "ok"));
+    assert!(old.closes_within(SOON));
+    assert_eq!(two.response().status(), 200);
+    assert_eq!(two.response().status(), 200);
+    assert_eq!(expects.response().status(), 200);
+    drop(ended);
 }

@@ -268,6 +268,14 @@ fn what_is_no_stickiness_is_refused() {
             "sticky learn create=a lookup=$arg_b zone=z:1m;",
             "\"sticky\" directive missing variable in the \"create\" parameter",
         ),
+        (
+            "sticky learn create=$arg_a lookup=$arg_b zone=z:1m timeout=0;",
+            "\"sticky\" directive invalid timeout",
+        ),
+        (
+            "sticky learn create=$arg_a lookup=$arg_b zone=z:1m zone=y:1m;",
+            "\"sticky\" directive duplicate zone",
+        ),
     ] {
         let checked = setup(&["server 127.0.0.1:1;".to_owned()], sticky).check();
         assert_eq!(checked.code, 1, "{sticky}");
@@ -276,5 +284,31 @@ fn what_is_no_stickiness_is_refused() {
             "{sticky}: {}",
             checked.stderr
         );
+    }
+}
+
+#[test]
+fn a_zone_of_sessions_belongs_to_one_group() {
+    let learn = |size: &str| format!("sticky learn create=$arg_a lookup=$arg_b zone=z:{size};");
+    let second = |text: &str| format!("}} upstream w {{ server 127.0.0.1:2; {text}");
+    for (beside, message) in [
+        (
+            second(&learn("1m")),
+            "sticky zone \"z\" is already used in upstream \"u\"",
+        ),
+        (
+            second(&learn("2m")),
+            "the size 2097152 of shared memory zone \"z\" conflicts with already declared size 1048576",
+        ),
+        (
+            "} limit_req_zone $arg_a zone=z:1m rate=1r/s; upstream w { server 127.0.0.1:2;"
+                .to_owned(),
+            "\"z\" is already",
+        ),
+    ] {
+        let servers = vec!["server 127.0.0.1:1;".to_owned(), beside];
+        let checked = setup(&servers, &learn("1m")).check();
+        assert_eq!(checked.code, 1, "{message}");
+        assert!(checked.stderr.contains(message), "{}", checked.stderr);
     }
 }

@@ -17,12 +17,12 @@ const BURST_MAX: u64 = 500_000_000;
 #[derive(Debug)]
 pub(crate) struct ZoneMark {
     pub(crate) name: String,
-    span: Span,
+    pub(crate) span: Span,
     /// The directive.
-    by: String,
-    /// What it counts, as written.
-    key: String,
-    bytes: u64,
+    pub(crate) by: String,
+    /// What it counts, as written; of `sticky` the group.
+    pub(crate) key: String,
+    pub(crate) bytes: u64,
 }
 
 /// One `limit_req`.

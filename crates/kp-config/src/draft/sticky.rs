@@ -1,6 +1,6 @@
 //! `sticky`: how a session finds its server again.
 
-use super::{Reader, UpstreamDraft};
+use super::{Reader, UpstreamDraft, ZoneMark};
 use crate::model::{CookieExpiry, Sticky, StickyCookie, StickyLearn};
 use crate::span::Spanned;
 use crate::syntax::{Directive, Word};
@@ -20,7 +20,9 @@ impl UpstreamDraft {
         let sticky = match kind.text.as_str() {
             "cookie" => cookie(reader, rest).map(Sticky::Cookie),
             "route" => route(reader, rest).map(Sticky::Route),
-            "learn" => learn(reader, directive, rest).map(Sticky::Learn),
+            "learn" => learn(reader, directive, rest)
+                .filter(|learn| has_own_zone(reader, directive, learn, &self.name))
+                .map(Sticky::Learn),
             _ => {
                 let message = format!("invalid parameter \"{}\"", kind.text);
                 reader.refuse(kind.span, message, "it can be: cookie, route, learn");
@@ -67,7 +69,7 @@ fn cookie(reader: &mut Reader<'_>, words: &[Word]) -> Option<StickyCookie> {
         match (key, value) {
             ("expires", Some(text)) => cookie.expires = Some(expiry(reader, word, text)?),
             ("domain", Some(text)) => cookie.domain = Some(reader.compile_text(text, word.span)?),
-            ("path", Some(text)) => cookie.path = Some(reader.compile_text(text, word.span)?),
+            ("path", Some(text)) => cookie.path = Some(text.to_owned()),
             ("samesite", Some(text)) => cookie.same_site = Some(same_site(reader, word, text)?),
             ("httponly", None) => cookie.http_only = true,
             ("secure", None) => cookie.secure = true,
@@ -132,23 +134,19 @@ fn learn(reader: &mut Reader<'_>, directive: &Directive, words: &[Word]) -> Opti
         timeout: Duration::from_secs(600),
         header: false,
     };
+    let mut met: Vec<&str> = Vec::new();
     for word in words {
-        match split(word) {
+        let (key, value) = split(word);
+        if ["zone", "timeout"].contains(&key) && met.contains(&key) {
+            reader.error(word.span, format!("\"sticky\" directive duplicate {key}"));
+            return None;
+        }
+        met.push(key);
+        match (key, value) {
             ("create", Some(text)) => learn.create.push(named(reader, word, text)?),
             ("lookup", Some(text)) => learn.lookup.push(named(reader, word, text)?),
             ("zone", Some(text)) => (learn.zone, learn.zone_bytes) = zone(reader, word, text)?,
-            ("timeout", Some(text)) => match value::time(text, Finest::Seconds) {
-                Some(time) => learn.timeout = time,
-                None => {
-                    let message = "\"sticky\" directive invalid \"timeout\" parameter value";
-                    reader.refuse(
-                        word.span,
-                        message,
-                        "it is a time in seconds or more, such as 1h",
-                    );
-                    return None;
-                }
-            },
+            ("timeout", Some(text)) => learn.timeout = timeout(reader, word, text)?,
             ("header", None) => learn.header = true,
             _ => {
                 let hint = "it can be: create=, lookup=, zone=, timeout=, header";
@@ -171,6 +169,39 @@ fn learn(reader: &mut Reader<'_>, directive: &Directive, words: &[Word]) -> Opti
     Some(learn)
 }
 
+/// Whether nobody else has a zone of this name; as nginx. From now on the group has it.
+fn has_own_zone(
+    reader: &mut Reader<'_>,
+    directive: &Directive,
+    learn: &StickyLearn,
+    group: &str,
+) -> bool {
+    let (name, size) = (&learn.zone, learn.zone_bytes);
+    let Some(first) = reader.zone_marks.iter().find(|mark| mark.name == *name) else {
+        reader.zone_marks.push(ZoneMark {
+            name: name.clone(),
+            span: directive.at,
+            by: directive.name.text.clone(),
+            key: group.to_owned(),
+            bytes: size,
+        });
+        return true;
+    };
+    let (declared, user) = (first.bytes, &first.key);
+    let message = if first.by != directive.name.text {
+        format!("the shared memory zone \"{name}\" is already declared for a different use")
+    } else if declared != size {
+        format!(
+            "the size {size} of shared memory zone \"{name}\" conflicts with already declared size {declared}"
+        )
+    } else {
+        format!("sticky zone \"{name}\" is already used in upstream \"{user}\"")
+    };
+    let hint = format!("the first one is on line {}", first.span.line);
+    reader.refuse(directive.at, message, hint);
+    false
+}
+
 /// A value of `create=` or `lookup=`: it must have a variable in it.
 fn named(reader: &mut Reader<'_>, word: &Word, text: &str) -> Option<Template> {
     let template = reader.compile_text(text, word.span)?;
@@ -181,6 +212,15 @@ fn named(reader: &mut Reader<'_>, word: &Word, text: &str) -> Option<Template> {
         return None;
     }
     Some(template)
+}
+
+fn timeout(reader: &mut Reader<'_>, word: &Word, text: &str) -> Option<Duration> {
+    let time = value::time(text, Finest::Milliseconds).filter(|time| !time.is_zero());
+    if time.is_none() {
+        let message = "\"sticky\" directive invalid timeout";
+        reader.refuse(word.span, message, "it is a time above 0, such as 1h");
+    }
+    time
 }
 
 fn zone(reader: &mut Reader<'_>, word: &Word, text: &str) -> Option<(String, u64)> {

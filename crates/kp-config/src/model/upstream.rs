@@ -205,8 +205,8 @@ pub struct StickyCookie {
     pub expires: Option<CookieExpiry>,
     /// `domain=`; left out where it is empty.
     pub domain: Option<Template>,
-    /// `path=`; left out where it is empty.
-    pub path: Option<Template>,
+    /// `path=`, in which nginx knows no variables.
+    pub path: Option<String>,
     /// `httponly`.
     pub http_only: bool,
     /// `secure`.
