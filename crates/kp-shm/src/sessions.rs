@@ -112,7 +112,7 @@ mod tests {
         let shm = Shm::private().unwrap();
         let (sessions, others) = (zone(&shm, "z", 96 << 10), zone(&shm, "y", 32 << 10));
         others.learn(b"s", 5, 1);
-        let most = (96 << 10) / 24;
+        let most: u64 = (96 << 10) / 24;
         for n in 1..=4 * most {
             sessions.learn(&n.to_le_bytes(), n, n);
         }
