@@ -303,7 +303,7 @@ fn a_zone_of_sessions_belongs_to_one_group() {
         (
             "} limit_req_zone $arg_a zone=z:1m rate=1r/s; upstream w { server 127.0.0.1:2;"
                 .to_owned(),
-            "\"z\" is already",
+            "the shared memory zone \"z\" is already declared for a different use",
         ),
     ] {
         let servers = vec!["server 127.0.0.1:1;".to_owned(), beside];
