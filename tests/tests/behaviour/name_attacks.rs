@@ -4,7 +4,8 @@ use super::names::{Crowd, named, two, variable, wait_body};
 use kp_tests::dns::{A, AAAA, Dns, NXDOMAIN, Reply, SERVFAIL};
 use kp_tests::origin::response;
 use kp_tests::{Client, Kp, Origin, Setup, client, process, wait};
-use nix::sys::signal::Signal;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
@@ -355,4 +356,41 @@ fn five_hundred_names_of_a_second_are_little_work() {
         .max();
     assert!(most <= Some(2), "{most:?}");
     assert_eq!(kp.get("/").text(), "one");
+}
+
+/// Whoever asks for a name may be killed at it: the worker whose requests wait for the answer asks itself.
+#[test]
+fn a_worker_that_is_killed_while_it_asks_for_others_is_replaced() {
+    let origin = Origin::named("one");
+    let text = "worker_processes 2;
+    http {
+        resolver %DNS% ipv6=off;
+        resolver_timeout 20s;
+        server { listen %LISTEN%; location / { proxy_pass http://$arg_name:%PORT%; } }
+    }";
+    for victim in [0, 1] {
+        let dns = Dns::start();
+        dns.set_all("app.test", &Reply::silence());
+        let kp = Setup::new(text)
+            .with("DNS", dns.address())
+            .with("PORT", origin.port().to_string())
+            .allow("exited on signal 9")
+            .start();
+        let mut clients: Vec<Client> = (0..12).map(|_| kp.client()).collect();
+        for client in &mut clients {
+            client.send("GET /?name=app.test HTTP/1.1\r\nHost: t\r\n\r\n");
+        }
+        wait::until(wait::SOON, "the query", || dns.count("app.test", A) > 0);
+        let pid = i32::try_from(kp.worker_pids()[victim]).unwrap();
+        kill(Pid::from_raw(pid), Signal::SIGKILL).unwrap();
+        dns.set_a("app.test", &["127.0.0.1"]);
+        let answers = clients
+            .iter_mut()
+            .filter_map(|client| client.try_response("GET", wait::SOON).ok());
+        for answer in answers {
+            assert_eq!((answer.status(), answer.text()), (200, "one".to_owned()));
+        }
+        assert_eq!(kp.get("/?name=app.test").text(), "one");
+        kp.wait_workers(2);
+    }
 }
