@@ -309,7 +309,8 @@ impl Entry {
             timeout: Duration::ZERO,
             addresses: Vec::new(),
             failing: false,
-            turn: random() as usize,
+            // A fresh answer begins at its first address, as with nginx.
+            turn: 0,
             row: None,
         }
     }
