@@ -4,6 +4,7 @@
 //! comes exactly when the next check is due, the others a grace later, so that they check only where it left or died.
 //! The next check is due one interval after this one was, whatever it takes. How a check is made is `talk`'s.
 
+mod answer;
 mod talk;
 
 use crate::reactor::Worker;

@@ -4,6 +4,7 @@
 //! take the location's timeout, and the whole never longer than the interval. The connection is closed as soon as
 //! the result is known.
 
+use super::answer::{Answer, Bench};
 use crate::exhaustion;
 use crate::facts::ConnectionFacts;
 use crate::reactor::Worker;
@@ -12,24 +13,17 @@ use crate::token::{Key, Kind};
 use crate::transport::{Received, Sent, Transport};
 use crate::upstream::local_address;
 use kp_config::model::{CheckProtocol, HealthCheck, MatchBlock, PeerAddress};
-use kp_http::{BodyDecoder, HeadReader, Method};
 use kp_proxy::Exchange;
-use kp_proxy::health::{
-    CheckVerdict, Mismatch, check_exchange, check_greeting, check_head, judge, judge_bytes,
-};
+use kp_proxy::health::{check_exchange, check_greeting, check_head};
 use kp_shm::Counter;
 use kp_tls::TlsError;
 use std::hash::BuildHasher;
 use std::io::{Error, IoSlice};
 
-/// How much of a body is looked at.
-const BODY_MAX: usize = 256 * 1024;
 /// One read.
 const READ: usize = 16 * 1024;
 /// Reads in one turn of the loop.
 const READS_PER_TURN: usize = 8;
-/// Interim responses before the final one.
-const INTERIM_MAX: u32 = 16;
 
 /// A check under way.
 #[derive(Debug)]
@@ -40,12 +34,7 @@ pub(super) struct Talk {
     /// What is sent, and how much of it was.
     output: Vec<u8>,
     sent: usize,
-    /// What came and is not yet used.
-    input: Vec<u8>,
-    reader: HeadReader,
-    interim: u32,
-    decoder: Option<BodyDecoder>,
-    body: Vec<u8>,
+    answer: Answer,
     /// The stage ends here.
     deadline_ms: u64,
     /// The check ends here whatever happens.
@@ -57,9 +46,8 @@ enum Stage {
     Connect,
     Shake,
     Send,
-    Head,
+    Answer,
     Body,
-    Bytes,
 }
 
 /// Why a check failed.
@@ -131,7 +119,7 @@ impl Talk {
             Stage::Connect => "connecting",
             Stage::Shake => "SSL handshaking",
             Stage::Send => "sending the request",
-            Stage::Head | Stage::Bytes => "waiting for the answer",
+            Stage::Answer => "waiting for the answer",
             Stage::Body => "reading the answer",
         });
         (self.deadline_ms <= now_ms).then_some(late)
@@ -208,11 +196,7 @@ impl Worker {
             exchange,
             output: Vec::new(),
             sent: 0,
-            input: Vec::new(),
-            reader: HeadReader::default(),
-            interim: 0,
-            decoder: None,
-            body: Vec::new(),
+            answer: Answer::default(),
             deadline_ms: u64::MAX,
             end_ms: now_ms + check.interval.as_millis() as u64,
         };
@@ -249,7 +233,7 @@ impl Worker {
         let limit = match stage {
             Stage::Connect | Stage::Shake => proxy.connect_timeout,
             Stage::Send => proxy.send_timeout,
-            Stage::Head | Stage::Body | Stage::Bytes => proxy.read_timeout,
+            Stage::Answer | Stage::Body => proxy.read_timeout,
         };
         let deadline_ms = now_ms.saturating_add(limit.as_millis() as u64);
         talk.deadline_ms = deadline_ms.min(talk.end_ms);
@@ -291,13 +275,13 @@ impl Worker {
         match talk.stage {
             Stage::Connect => self.talk_connect(talk, check),
             Stage::Shake => {
-                let shake = talk.transport.shake(&mut talk.input, &mut self.buffers);
+                let shake = talk
+                    .transport
+                    .shake(&mut talk.answer.input, &mut self.buffers);
                 self.talk_shaken(talk, check, shake)
             }
-            Stage::Send => self.talk_send(talk, check),
-            Stage::Head => self.talk_head(talk, check),
-            Stage::Body => self.talk_body(talk, check),
-            Stage::Bytes => self.talk_bytes(talk, check),
+            Stage::Send => self.talk_send(talk),
+            Stage::Answer | Stage::Body => self.talk_answer(talk, check),
         }
     }
 
@@ -385,7 +369,7 @@ impl Worker {
         Step::Again
     }
 
-    fn talk_send(&mut self, talk: &mut Talk, check: &'static HealthCheck) -> Step {
+    fn talk_send(&mut self, talk: &mut Talk) -> Step {
         let rest = talk.output.get(talk.sent..).unwrap_or_default();
         if !rest.is_empty() {
             let stretch = [IoSlice::new(rest)];
@@ -398,133 +382,54 @@ impl Worker {
             }
             return Step::Again;
         }
-        talk.stage = match check.protocol {
-            CheckProtocol::Http => Stage::Head,
-            CheckProtocol::Tcp => Stage::Bytes,
-        };
+        talk.stage = Stage::Answer;
         Step::Again
     }
 
-    fn talk_head(&mut self, talk: &mut Talk, check: &'static HealthCheck) -> Step {
-        let limits = self.response_limits[0];
-        let head = talk.exchange.response.upstream_head();
-        match talk
-            .reader
-            .response(&mut talk.input, head, Method::Get, &limits)
-        {
-            Ok(true) if head.is_interim() => {
-                talk.interim += 1;
-                if talk.interim > INTERIM_MAX {
-                    let text = "too many interim responses".to_owned();
-                    return Step::Done(Err(Trouble::Garbage(text)));
-                }
-                talk.exchange.response.forget_upstream();
-                Step::Again
-            }
-            Ok(true) => {
-                talk.decoder = Some(BodyDecoder::new(head.framing));
-                self.talk_judge(talk, check, false)
-            }
-            Ok(false) => match self.talk_read(talk) {
-                Received::Bytes(_) => Step::Again,
-                Received::Nothing => Step::Wait,
-                Received::End | Received::Cut => Step::Done(Err(Trouble::Closed)),
-                Received::Broken(errno) => Step::Done(Err(Trouble::Socket("recv()", errno))),
-            },
-            Err(error) => Step::Done(Err(Trouble::Garbage(error.to_string()))),
+    fn talk_answer(&mut self, talk: &mut Talk, check: &'static HealthCheck) -> Step {
+        let (answer, exchange) = (&mut talk.answer, &mut talk.exchange);
+        if let Some(verdict) = self.before_bench(check, exchange, |exchange, bench| {
+            answer.advance(exchange, bench)
+        }) {
+            return Step::Done(verdict);
         }
-    }
-
-    fn talk_body(&mut self, talk: &mut Talk, check: &'static HealthCheck) -> Step {
-        let Some(decoder) = &mut talk.decoder else {
-            return Step::Done(Err(Trouble::Internal));
-        };
-        let mut used = 0;
-        while used < talk.input.len() && !decoder.is_done() {
-            let here = talk.input.get(used..).unwrap_or_default();
-            match decoder.decode(here) {
-                Ok(piece) => {
-                    talk.body
-                        .extend_from_slice(here.get(piece.data).unwrap_or_default());
-                    used += piece.consumed;
-                    if piece.consumed == 0 {
-                        break;
-                    }
-                }
-                Err(error) => return Step::Done(Err(Trouble::Garbage(error.to_string()))),
-            }
+        if talk.answer.is_in_body() {
+            talk.stage = Stage::Body;
         }
-        talk.input.drain(..used);
-        let done = decoder.is_done();
-        talk.body.truncate(BODY_MAX);
-        if done || talk.body.len() == BODY_MAX {
-            return self.talk_judge(talk, check, true);
-        }
-        match self.talk_read(talk) {
+        let input = &mut talk.answer.input;
+        match talk.transport.receive(input, READ, &mut self.buffers) {
             Received::Bytes(_) => Step::Again,
             Received::Nothing => Step::Wait,
             Received::End => {
-                let ended = talk.decoder.as_mut().map(BodyDecoder::finish_on_eof);
-                match ended {
-                    Some(Ok(())) => self.talk_judge(talk, check, true),
-                    _ => Step::Done(Err(Trouble::Closed)),
-                }
+                let (answer, exchange) = (&mut talk.answer, &mut talk.exchange);
+                let end = |exchange: &mut Exchange, bench: &Bench<'_>| answer.end(exchange, bench);
+                Step::Done(self.before_bench(check, exchange, end))
             }
             Received::Cut => Step::Done(Err(Trouble::Closed)),
             Received::Broken(errno) => Step::Done(Err(Trouble::Socket("recv()", errno))),
         }
     }
 
-    fn talk_judge(&mut self, talk: &mut Talk, check: &'static HealthCheck, whole: bool) -> Step {
+    /// Lets an answer be judged by what the check wants.
+    fn before_bench<R>(
+        &self,
+        check: &'static HealthCheck,
+        exchange: &mut Exchange,
+        judge: impl FnOnce(&mut Exchange, &Bench<'_>) -> R,
+    ) -> R {
         let facts = ConnectionFacts::of(None, self.clock.unix_ms / 1000);
-        let context = self.context(&facts);
-        let body = whole.then_some(talk.body.as_slice());
-        let block = self.match_of(check);
-        let status = talk.exchange.response.upstream.as_ref();
-        let status = status.map_or(0, |head| head.status);
-        match judge(block, &mut talk.exchange, body, self.program, &context) {
-            CheckVerdict::Passed => Step::Done(Ok(())),
-            CheckVerdict::NeedsBody => {
-                talk.stage = Stage::Body;
-                Step::Again
-            }
-            CheckVerdict::Failed(mismatch) => Step::Done(Err(trouble_of(mismatch, status))),
-        }
-    }
-
-    fn talk_bytes(&mut self, talk: &mut Talk, check: &'static HealthCheck) -> Step {
-        match judge_bytes(self.match_of(check), &talk.input, self.program) {
-            CheckVerdict::Passed => return Step::Done(Ok(())),
-            CheckVerdict::Failed(mismatch) => return Step::Done(Err(trouble_of(mismatch, 0))),
-            CheckVerdict::NeedsBody if talk.input.len() >= BODY_MAX => {
-                return Step::Done(Err(trouble_of(Mismatch::Expect, 0)));
-            }
-            CheckVerdict::NeedsBody => {}
-        }
-        match self.talk_read(talk) {
-            Received::Bytes(_) => Step::Again,
-            Received::Nothing => Step::Wait,
-            Received::End | Received::Cut => Step::Done(Err(Trouble::Closed)),
-            Received::Broken(errno) => Step::Done(Err(Trouble::Socket("recv()", errno))),
-        }
-    }
-
-    fn talk_read(&mut self, talk: &mut Talk) -> Received {
-        talk.transport
-            .receive(&mut talk.input, READ, &mut self.buffers)
+        let server = &self.config.http.servers[exchange.server.index()];
+        let bench = Bench {
+            protocol: check.protocol,
+            block: self.match_of(check),
+            limits: &self.response_limits[usize::from(server.early.accept_bare_lf)],
+            program: self.program,
+            context: &self.context(&facts),
+        };
+        judge(exchange, &bench)
     }
 
     fn match_of(&self, check: &HealthCheck) -> Option<&'static MatchBlock> {
         self.config.http.matches.get(check.matches?.index())
-    }
-}
-
-fn trouble_of(mismatch: Mismatch, status: u16) -> Trouble {
-    match mismatch {
-        Mismatch::Status => Trouble::Status(status),
-        Mismatch::Header => Trouble::Condition("header"),
-        Mismatch::Body => Trouble::Condition("body"),
-        Mismatch::Require => Trouble::Condition("require"),
-        Mismatch::Expect => Trouble::Condition("expect"),
     }
 }
