@@ -16,6 +16,7 @@
 
 pub mod brownout;
 pub mod client;
+pub mod crowd;
 pub mod dns;
 pub mod kp;
 pub mod load;

@@ -12,10 +12,12 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use kp_tests::crowd::Crowd;
 use kp_tests::dns::{self, Dns};
+use kp_tests::origin::response;
 use kp_tests::tls::{Authority, Connector, Kind};
 use kp_tests::wait::SOON;
-use kp_tests::{Client, Conversation, End, Kp, Origin, Port, Setup};
+use kp_tests::{Client, Conversation, End, Kp, Origin, Port, Setup, process};
 
 /// How much later than right something may be.
 const TOLERANCE: Duration = Duration::from_millis(500);
@@ -415,4 +417,74 @@ fn b05_a_record_that_alternates_costs_no_request_and_few_queries() {
         assert!((7..=13).contains(&count), "{count}");
         assert!(densest <= 2, "{densest}");
     }
+}
+
+/// What the kernel holds for all TCP sockets of the machine, bytes.
+fn kernel_bytes() -> u64 {
+    let text = std::fs::read_to_string("/proc/net/sockstat").expect("the table");
+    let line = text.lines().find(|line| line.starts_with("TCP:"));
+    let pages = line.and_then(|line| line.split_whitespace().last()?.parse::<u64>().ok());
+    pages.expect("a number of pages") * 4096
+}
+
+/// A thousand that read slowly an answer of 10 MiB and a thousand that upload slowly, over two workers.
+#[test]
+fn two_thousand_slow_clients_stay_inside_the_budget() {
+    const EACH: usize = 1000;
+    const BUDGET: u64 = 512 << 20;
+    let _alone = alone();
+    let origin = Crowd::start(response(200, &vec![b'x'; 10 << 20]));
+    let kp = Setup::new(
+        "worker_processes 2; worker_rlimit_nofile 8192; events { worker_connections 8000; }
+         http { client_max_body_size 0; server { listen %LISTEN%;
+         location / { proxy_pass http://%UP%; } location = /small { return 200 small; } } }",
+    )
+    .with("UP", origin.address())
+    .start();
+    kp.wait_workers(2);
+    let before = kernel_bytes();
+    let mut clients: Vec<Client> = (0..EACH)
+        .map(|_| {
+            let mut client = Client::connect_narrow(&kp.address(), 4096);
+            client.send("GET / HTTP/1.1\r\nHost: t\r\n\r\n");
+            client
+        })
+        .collect();
+    let head = format!(
+        "POST / HTTP/1.1\r\nHost: t\r\nContent-Length: {}\r\n\r\n{}",
+        10 << 20,
+        "x".repeat(20_000)
+    );
+    clients.extend((0..EACH).map(|_| {
+        let mut client = kp.client();
+        client.send(&head);
+        client
+    }));
+    let began = Instant::now();
+    let mut most = 0;
+    while began.elapsed() < millis(3000) {
+        let piece = vec![b'x'; 4000];
+        for client in &mut clients[EACH..] {
+            client.send_for(&piece, Duration::from_millis(1));
+        }
+        let workers = kp.worker_pids();
+        assert_eq!(workers.len(), 2);
+        let own: Vec<u64> = workers
+            .iter()
+            .map(|pid| process::pss_kib(*pid) << 10)
+            .collect();
+        let sum = own.iter().sum::<u64>() + kernel_bytes().saturating_sub(before);
+        assert!(own.iter().all(|bytes| *bytes < BUDGET), "{own:?}");
+        most = most.max(sum);
+        let asked = Instant::now();
+        let status = kp.command(&["status"]).stdout;
+        assert_eq!(
+            kp.get("/small").status(),
+            200,
+            "{} MiB, {status}",
+            sum >> 20
+        );
+        assert!(asked.elapsed() < millis(1000), "{:?}", asked.elapsed());
+    }
+    assert!(most < 2 * BUDGET, "{} MiB with the kernel's", most >> 20);
 }

@@ -35,6 +35,28 @@ pub struct Exchange {
 }
 
 impl Exchange {
+    /// Memory of what grows with what a client or upstream sends, bytes.
+    pub fn bytes(&self) -> usize {
+        let request = &self.request;
+        let response = &self.response;
+        let upstream = response.upstream.as_ref().unwrap_or(&response.spare);
+        let fields = request.head.fields.capacity() + upstream.fields.capacity();
+        let variables = request.variables.iter().flatten();
+        request.head.bytes.capacity()
+            + upstream.bytes.capacity()
+            + fields * size_of::<kp_http::Field>()
+            + request.uri.capacity()
+            + request.args.capacity()
+            + request.proxy_uri.capacity()
+            + request.captures.subject.capacity()
+            + request.body.as_ref().map_or(0, Vec::capacity)
+            + variables.map(Vec::capacity).sum::<usize>()
+            + response.upstream_trailers.capacity()
+            + response.sent_head.capacity()
+            + response.carried.capacity()
+            + response.sent_trailers.capacity()
+    }
+
     /// Back to the beginning for another request, keeping memory that is cheap to keep.
     pub fn reset(&mut self) {
         self.request.head.clear();

@@ -157,6 +157,8 @@ pub enum FileError {
     Directory,
     /// The index is this URI of the server, not a file of the directory.
     Elsewhere(Vec<u8>),
+    /// The machine or the process has run out of what opening takes: EMFILE, ENFILE, ENOMEM.
+    Exhausted(String),
     /// Anything else.
     Other(String),
 }

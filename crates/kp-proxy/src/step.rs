@@ -480,6 +480,10 @@ impl Exchange {
             FileError::Other(_) => Answer::status(500),
             FileError::Directory => directory_redirect(self),
             FileError::Elsewhere(uri) => return self.serve_index(uri, program, context),
+            FileError::Exhausted(_) => {
+                let failure = Failure::new(failure::Phase::Route, Cause::Overload);
+                return self.fail(failure, program, context);
+            }
         };
         self.answer(answer, program, context)
     }

@@ -943,12 +943,13 @@ impl<'a> Life<'a> {
                 index,
             })
         };
-        match self.random.below(9) {
+        match self.random.below(10) {
             0 => Input::FileFailed(FileError::NotFound("not there".to_owned())),
             1 => Input::FileFailed(FileError::Forbidden("not allowed".to_owned())),
             2 => Input::FileFailed(FileError::Other("broken".to_owned())),
             3 => Input::FileFailed(FileError::Directory),
             4 => Input::ClientGone,
+            5 => Input::FileFailed(FileError::Exhausted("too many".to_owned())),
             _ if query.index.is_empty() => facts(None),
             _ => facts(Some(self.random.pick(&query.index).clone())),
         }

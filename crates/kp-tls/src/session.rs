@@ -268,6 +268,11 @@ impl Session {
         self.kept.is_empty()
     }
 
+    /// Memory of what was received and waits for the rest of its record or message, bytes.
+    pub fn kept_bytes(&self) -> usize {
+        self.kept.capacity()
+    }
+
     /// What was agreed on; meaningful once [`Stage::Open`].
     pub fn facts(&self) -> Facts<'_> {
         Facts::of(self.common())

@@ -279,10 +279,7 @@ impl Worker {
         let (persistent, cut, out) = (active.persistent, active.cut, active.response.out);
         self.exchanges.remove(active.key);
         self.memory.forget(&mut active);
-        active.reset(key, &mut self.buffers);
-        if self.spare.len() < SPARE_MAX {
-            self.spare.push(active);
-        }
+        self.keep_spare(active, key);
         let Some(client) = self.clients.at(key) else {
             return;
         };
@@ -300,6 +297,14 @@ impl Worker {
             return self.keep_alive(key, location);
         }
         self.end_client(key, location, !whole);
+    }
+
+    /// Keeps an exchange that is over for the next one, unless it had an unusually large request.
+    fn keep_spare(&mut self, mut active: Box<Active>, key: Key) {
+        active.reset(key, &mut self.buffers);
+        if self.spare.len() < SPARE_MAX && active.exchange.bytes() <= SPARE_BYTES_MAX {
+            self.spare.push(active);
+        }
     }
 
     /// Waits for the next request, or goes on with the one that is already here.
@@ -466,7 +471,8 @@ impl Worker {
             // In the middle of an answer.
             client.transport.break_off();
         }
-        self.memory.tls_connections -= u64::from(client.transport.secure.is_some());
+        let tls = client.transport.forget_tls(&mut self.buffers);
+        self.memory.tls_connections -= u64::from(tls);
         self.client_ages.leave(key.index);
         self.buffers.give(&mut client.input);
         self.wheel.free(client.timer);
@@ -490,14 +496,19 @@ impl Worker {
             self.drop_upstream(&mut active);
             self.give_up_places(&mut active);
             self.memory.forget(&mut active);
-            active.reset(key, &mut self.buffers);
-            if self.spare.len() < SPARE_MAX {
-                self.spare.push(active);
-            }
+            self.keep_spare(active, key);
         }
         self.leaving.push(client.transport);
         if !self.logs.is_waiting() {
             self.part_with_clients();
+        }
+    }
+
+    /// The same without waiting for the log, where nothing is written of it: its descriptor is free at once.
+    pub(crate) fn close_silent(&mut self, key: Key) {
+        self.close_client(key);
+        if let Some(mut transport) = self.leaving.pop() {
+            transport.part(&mut self.buffers);
         }
     }
 
@@ -539,6 +550,8 @@ enum HeadProgress {
 
 /// Exchanges kept for reuse with their small allocations.
 const SPARE_MAX: usize = 256;
+/// What their allocations may take.
+const SPARE_BYTES_MAX: usize = 16 * 1024;
 /// Reads per visit of a lingering connection.
 const LINGER_READS: usize = 8;
 

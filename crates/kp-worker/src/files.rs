@@ -28,8 +28,11 @@ pub(crate) struct OpenFile {
 impl Worker {
     pub(crate) fn open_file(&mut self, active: &mut Active, query: FileQuery) -> Option<Input> {
         active.response.stage = ResponseStage::Opening;
-        self.jobs
-            .submit(active.key, Purpose::Answer, Job::Open(query));
+        let job = Job::Open {
+            query,
+            again: false,
+        };
+        self.jobs.submit(active.key, Purpose::Answer, job);
         None
     }
 
@@ -51,7 +54,17 @@ impl Worker {
     fn answer_done(&mut self, active: &mut Active, done: Done) -> Option<Input> {
         match done {
             // The exchange was answered meanwhile.
-            Done::Opened(_) if !matches!(active.response.stage, ResponseStage::Opening) => None,
+            Done::Opened(_) | Done::Unopened(_)
+                if !matches!(active.response.stage, ResponseStage::Opening) =>
+            {
+                None
+            }
+            Done::Unopened(query) => {
+                self.make_room();
+                let job = Job::Open { query, again: true };
+                self.jobs.submit(active.key, Purpose::Answer, job);
+                None
+            }
             Done::Opened(Ok((file, facts))) => {
                 active.file = Some(Arc::new(file));
                 Some(Input::FileOpened(facts))
@@ -71,7 +84,9 @@ impl Worker {
             FileError::NotFound(text) | FileError::Forbidden(text) => {
                 self.log_exchange(active, Level::Error, text);
             }
-            FileError::Other(text) => self.log_exchange(active, Level::Crit, text),
+            FileError::Other(text) | FileError::Exhausted(text) => {
+                self.log_exchange(active, Level::Crit, text);
+            }
             FileError::Directory | FileError::Elsewhere(_) => {}
         }
     }

@@ -179,8 +179,9 @@ impl Worker {
         let Some(client) = self.clients.at(key) else {
             return;
         };
+        let tls = client.transport.forget_tls(&mut self.buffers);
         client.transport.secure = None;
-        self.memory.tls_connections -= 1;
+        self.memory.tls_connections -= u64::from(tls);
         client.input = bytes;
         client.phase = ClientPhase::Head;
         let front = self.fronts.at(client, &self.listeners);

@@ -35,8 +35,8 @@ pub(crate) enum Purpose {
 /// Something to do.
 #[derive(Debug)]
 pub(crate) enum Job {
-    /// Open a file for a static answer.
-    Open(FileQuery),
+    /// Open a file for a static answer, or try it once more.
+    Open { query: FileQuery, again: bool },
     /// Read `length` bytes at `offset` into `buffer`.
     Read {
         file: Arc<File>,
@@ -68,6 +68,8 @@ pub(crate) enum Job {
 pub(crate) enum Done {
     /// An opened file, or why not.
     Opened(Result<(File, FileFacts), FileError>),
+    /// There was no descriptor for it, or no memory, the first time.
+    Unopened(FileQuery),
     /// The bytes that were read; fewer than asked for only at the end of the file.
     Read(io::Result<Vec<u8>>),
     /// A temporary file and its path.
@@ -136,7 +138,10 @@ impl Jobs {
 fn work(tasks: &Receiver<Task>, results: &Sender<Outcome>, waker: &mio::Waker, ours: bool) {
     while let Ok((key, purpose, job)) = tasks.recv() {
         let done = match job {
-            Job::Open(query) => Done::Opened(open(&query)),
+            Job::Open { query, again } => match open(&query) {
+                Err(FileError::Exhausted(_)) if !again => Done::Unopened(query),
+                found => Done::Opened(found),
+            },
             Job::Read {
                 file,
                 offset,
@@ -239,6 +244,7 @@ fn file_error(path: &Path, error: &io::Error) -> FileError {
             FileError::NotFound(text)
         }
         ErrorKind::PermissionDenied => FileError::Forbidden(text),
+        _ if crate::exhaustion::is_any(error) => FileError::Exhausted(text),
         _ => FileError::Other(text),
     }
 }

@@ -134,7 +134,7 @@ impl Memory {
             _ => 2,
         };
         self.peak = self.peak.max(used);
-        if self.peak - used < TRIM_BYTES {
+        if self.peak - used < TRIM_BYTES.min(self.budget / 8) {
             self.due_ms = u64::MAX;
             return false;
         }
@@ -150,13 +150,29 @@ impl Memory {
 }
 
 impl Worker {
-    /// The sum.
-    fn memory_used(&self) -> u64 {
+    /// What connections take that do nothing.
+    fn connections_used(&self) -> u64 {
         self.connections() as u64 * CONNECTION_BYTES
             + self.memory.tls_connections * TLS_BYTES
+            + self.buffers.kept_bytes()
+    }
+
+    /// The sum.
+    fn memory_used(&self) -> u64 {
+        self.connections_used()
             + self.memory.exchanges.bytes
             + self.buffers.free_bytes()
             + self.spare.len() as u64 * EXCHANGE_BYTES
+    }
+
+    /// Whether half of the budget is used by connections, whatever they do.
+    pub(crate) fn is_crowded(&self) -> bool {
+        self.connections_used() >= self.memory.budget / 2
+    }
+
+    /// Whether what is left to running requests is used as well.
+    pub(crate) fn is_over_budget(&self) -> bool {
+        self.memory_used() >= self.memory.budget
     }
 
     /// Whether there is no memory for another request.
@@ -177,6 +193,9 @@ impl Worker {
 
     /// Shows the sum, and gives memory back after a burst.
     pub(crate) fn settle_memory(&mut self) {
+        if self.is_out_of_memory() {
+            self.relieve();
+        }
         let used = self.memory_used();
         self.counters.set(Counter::MemoryInUse, used);
         self.counters
@@ -232,11 +251,8 @@ impl Worker {
             Collected::Memory(body) => body.capacity(),
             Collected::File(spill) => spill.bytes(),
         };
-        let exchange = &active.exchange;
         let mut bytes = EXCHANGE_BYTES
-            + (exchange.request.head.bytes.capacity()
-                + exchange.request.body.as_ref().map_or(0, Vec::capacity)
-                + exchange.response.spare.bytes.capacity()
+            + (active.exchange.bytes()
                 + active.to_client.bytes()
                 + active.to_upstream.bytes()
                 + collected

@@ -32,6 +32,8 @@ pub(crate) struct Secure {
     outgoing: Vec<u8>,
     /// Bytes of it that it took.
     sent: usize,
+    /// What of the ciphertext that came the pool was told to be kept here.
+    kept: u32,
     /// The kernel said that there is nothing more to read.
     dry: bool,
     /// The session has more to give without more ciphertext.
@@ -121,6 +123,7 @@ impl Secure {
             stage,
             outgoing: Vec::new(),
             sent: 0,
+            kept: 0,
             dry: false,
             pending: false,
             fin: false,
@@ -189,6 +192,30 @@ impl Secure {
         self.outgoing.len() - self.sent
     }
 
+    /// Tells the pool what is kept of records and messages that are not complete.
+    fn tell_kept(&mut self, pool: &mut Buffers) {
+        let now = match &self.stage {
+            Stage::Planned => 0,
+            // The reader has its own copy of them.
+            Stage::Hello(_, bytes) => 2 * bytes.capacity(),
+            Stage::Session(session) => session.kept_bytes(),
+        };
+        let now = u32::try_from(now).unwrap_or(u32::MAX);
+        if now != self.kept {
+            pool.note_kept(now, std::mem::replace(&mut self.kept, now));
+        }
+    }
+
+    /// Whether it keeps some.
+    pub(crate) fn keeps(&self) -> bool {
+        self.kept > 0
+    }
+
+    /// It is over: nothing is kept here any more.
+    pub(crate) fn forget_kept(&mut self, pool: &mut Buffers) {
+        pool.note_kept(0, std::mem::take(&mut self.kept));
+    }
+
     pub(crate) fn note_readable(&mut self) {
         self.dry = false;
     }
@@ -224,11 +251,19 @@ impl Transport {
         {
             return Shake::Blocked;
         }
-        match self.secure.as_deref().map(|secure| &secure.stage) {
+        let shake = match self.secure.as_deref().map(|secure| &secure.stage) {
             Some(Stage::Hello(..)) => self.read_hello(pool),
             Some(Stage::Session(_)) => self.shake_on(plain, pool),
             Some(Stage::Planned) => Shake::Blocked,
             None => Shake::Opened,
+        };
+        self.tell_kept(pool);
+        shake
+    }
+
+    fn tell_kept(&mut self, pool: &mut Buffers) {
+        if let Some(secure) = self.secure.as_deref_mut() {
+            secure.tell_kept(pool);
         }
     }
 
@@ -255,10 +290,12 @@ impl Transport {
         let Stage::Hello(_, mut bytes) = before else {
             return Shake::Blocked;
         };
-        match self.take_in(&mut bytes, plain, pool) {
+        let shake = match self.take_in(&mut bytes, plain, pool) {
             Some(ended) => ended,
             None => self.shake_on(plain, pool),
-        }
+        };
+        self.tell_kept(pool);
+        shake
     }
 
     /// Sends the first flight to an upstream.
@@ -395,6 +432,7 @@ impl Transport {
                 Fed::Broken(errno) => Some(Received::Broken(errno)),
             };
             pool.sealed = sealed;
+            self.tell_kept(pool);
             let count = buffer.len() - before;
             if count > 0 {
                 return Received::Bytes(count);

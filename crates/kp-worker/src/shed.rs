@@ -6,6 +6,7 @@
 
 use crate::ages::Waits;
 use crate::reactor::Worker;
+use crate::token::Key;
 use kp_proxy::{Cause, Failure, Input, Phase};
 use kp_shm::Counter;
 
@@ -15,6 +16,8 @@ const HEAD_MS: u64 = 250;
 const LINGER_MS: u64 = 1000;
 /// How often the log says that it happens.
 const SAY_MS: u64 = 1000;
+/// Connections closed for want of memory in one turn of the loop.
+const RELIEF_MAX: usize = 256;
 
 impl Worker {
     /// Closes the connection that is missed least; `false`: there is none.
@@ -40,6 +43,52 @@ impl Worker {
         made
     }
 
+    /// There is no memory for requests: who holds some without a request goes, the one that has waited longest first.
+    /// Clients whose head or handshake has begun hold what came of it; others go only where the connections alone take too
+    /// much, since each of them holds little.
+    pub(crate) fn relieve(&mut self) {
+        // What is kept for reuse goes first, and what the last one held is not kept instead.
+        self.buffers.shrink(0);
+        let before = self.connections();
+        for key in self.head_holders() {
+            if !self.is_out_of_memory() {
+                break;
+            }
+            self.counters.increment(Counter::ConnectionsShed);
+            self.close_silent(key);
+            self.buffers.shrink(0);
+        }
+        let now_ms = self.clock.mono_ms;
+        for _ in 0..RELIEF_MAX {
+            let more = self.is_out_of_memory()
+                && self.is_crowded()
+                && (self.close_waiting(Waits::Idle, now_ms)
+                    || self.close_waiting(Waits::Head, now_ms.saturating_sub(HEAD_MS))
+                    || self.close_waiting(Waits::Linger, now_ms.saturating_sub(LINGER_MS)));
+            if !more {
+                break;
+            }
+        }
+        if self.connections() < before && now_ms >= self.shed_said_ms {
+            self.shed_said_ms = now_ms + SAY_MS;
+            log::warn!("worker_memory is not enough, reusing connections");
+        }
+    }
+
+    /// Clients that hold the beginning of a head or of TLS, the one that has waited longest first. Above the budget nobody
+    /// is too young.
+    fn head_holders(&self) -> Vec<Key> {
+        let head_ms = if self.is_over_budget() { 0 } else { HEAD_MS };
+        let then_ms = self.clock.mono_ms.saturating_sub(head_ms);
+        let holds = |slot: u32| {
+            let key = self.clients.key_at(slot as usize)?;
+            let client = self.clients.peek(key)?;
+            (client.active.is_some() || client.transport.keeps()).then_some(key)
+        };
+        let waiting = self.client_ages.since(Waits::Head, then_ms);
+        waiting.filter_map(holds).take(RELIEF_MAX).collect()
+    }
+
     fn close_idle_upstream(&mut self) -> bool {
         let slot = self.pooled_ages.since(Waits::Idle, u64::MAX).next();
         let key = slot.and_then(|slot| self.upstreams.key_at(slot as usize));
@@ -59,7 +108,7 @@ impl Worker {
         });
         if let Some(key) = found {
             self.counters.increment(Counter::ConnectionsShed);
-            self.close_client(key);
+            self.close_silent(key);
         }
         found.is_some()
     }

@@ -235,7 +235,7 @@ impl Worker {
             Done::Created(Err(error)) => Some(("open", error)),
             Done::Written(Err(error)) => Some(("pwrite", error)),
             Done::Read(Err(error)) => Some(("pread", error)),
-            Done::Opened(_) | Done::Pairs(_) => None,
+            Done::Opened(_) | Done::Unopened(_) | Done::Pairs(_) => None,
         };
         if let Some((call, error)) = failed {
             let text = format!(
@@ -248,8 +248,12 @@ impl Worker {
                 active.request.stage,
                 RequestStage::Collecting | RequestStage::Replaying(_)
             );
-            return wanted
-                .then(|| Input::ClientFailed(Failure::new(Phase::RequestBody, Cause::Internal)));
+            let cause = if crate::exhaustion::is_of_files(&error) {
+                Cause::Overload
+            } else {
+                Cause::Internal
+            };
+            return wanted.then(|| Input::ClientFailed(Failure::new(Phase::RequestBody, cause)));
         }
         if active.request.whole && active.request.stage == RequestStage::Collecting {
             active.request.stage = RequestStage::Done;

@@ -189,6 +189,17 @@ impl Transport {
         self.secure.as_deref().map_or(0, Secure::held)
     }
 
+    /// Whether its TLS keeps the beginning of a record or message.
+    pub(crate) fn keeps(&self) -> bool {
+        self.secure.as_deref().is_some_and(Secure::keeps)
+    }
+
+    /// It is about to be closed, or goes on without TLS: whether it had it.
+    pub(crate) fn forget_tls(&mut self, pool: &mut Buffers) -> bool {
+        let secure = self.secure.as_deref_mut();
+        secure.map(|secure| secure.forget_kept(pool)).is_some()
+    }
+
     /// Writes the stretches in order, as much as the socket takes in one call.
     pub(crate) fn send(
         &mut self,

@@ -562,7 +562,8 @@ impl Worker {
             return;
         };
         upstream.transport.part(&mut self.buffers);
-        self.memory.tls_connections -= u64::from(upstream.transport.secure.is_some());
+        let tls = upstream.transport.forget_tls(&mut self.buffers);
+        self.memory.tls_connections -= u64::from(tls);
         self.pooled_ages.leave(key.index);
         self.buffers.give(&mut upstream.input);
         self.wheel.free(upstream.timer);

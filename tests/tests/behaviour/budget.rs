@@ -1,16 +1,15 @@
 //! What a worker may use: memory, connections, descriptors. When one of them is used up, others than the idle are not
 //! harmed, and new requests are told so.
 
-use std::io::{ErrorKind, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::tls_site::{ask, one};
 use kp_tests::origin::response;
+use kp_tests::tls::Connector;
 use kp_tests::wait::{self, SOON};
-use kp_tests::{Client, Kp, Origin, Port, Setup, process};
-use socket2::{Domain, Socket, Type};
+use kp_tests::{Client, Kp, Origin, Setup, process};
 
 const GET: &str = "GET / HTTP/1.1\r\nHost: t\r\n\r\n";
 const SECOND: Duration = Duration::from_secs(1);
@@ -19,6 +18,47 @@ fn narrow(kp: &Kp, target: &str) -> Client {
     let mut client = Client::connect_narrow(&kp.address(), 4096);
     client.send(format!("GET {target} HTTP/1.1\r\nHost: t\r\n\r\n"));
     client
+}
+
+/// A worker some of whose system calls fail.
+struct Failing(Child);
+
+impl Failing {
+    /// `which`: what strace's `-e` and `-P` take.
+    fn start(kp: &Kp, which: &[&str]) -> Self {
+        let worker = kp.worker_pid();
+        let child = Command::new("strace")
+            .args(["-f", "-qq", "-o", "/dev/null", "-p", &worker.to_string()])
+            .args(which)
+            .stdin(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("strace");
+        wait::until(SOON, "strace to be attached", || {
+            process::status(worker, "TracerPid").is_some_and(|pid| pid != "0")
+        });
+        Self(child)
+    }
+}
+
+impl Drop for Failing {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Asks until the answer is 200: how often it was 503 with Retry-After before.
+fn refusals(kp: &Kp, target: &str) -> usize {
+    for count in 0..20 {
+        let answer = kp.get(target);
+        if answer.status() == 200 {
+            return count;
+        }
+        assert_eq!(answer.status(), 503);
+        assert_eq!(answer.field("retry-after"), Some("1"));
+    }
+    panic!("it stays so");
 }
 
 /// Shows: worker_memory
@@ -76,143 +116,6 @@ fn memory_goes_back_after_a_burst() {
     wait::until(SOON, "memory to go back", || {
         process::rss_kib(worker) < before + 12 * 1024
     });
-}
-
-/// An upstream that one thread serves to thousands: it sends long answers as fast as they are taken, and reads no bodies.
-struct Crowd {
-    port: Port,
-    stop: Arc<AtomicBool>,
-    thread: Option<std::thread::JoinHandle<()>>,
-}
-
-impl Crowd {
-    fn start(answer: Vec<u8>) -> Self {
-        let port = Port::take();
-        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
-        socket.set_send_buffer_size(64 * 1024).expect("a buffer");
-        let address: std::net::SocketAddr = port.address().parse().expect("an address");
-        socket.set_reuse_address(true).expect("an option");
-        socket.bind(&address.into()).expect("binding");
-        socket.listen(4096).expect("listening");
-        let listener = TcpListener::from(socket);
-        listener.set_nonblocking(true).expect("a mode");
-        let stop = Arc::new(AtomicBool::new(false));
-        let thread = std::thread::spawn({
-            let stop = Arc::clone(&stop);
-            move || Self::serve(&listener, &answer, &stop)
-        });
-        Self {
-            port,
-            stop,
-            thread: Some(thread),
-        }
-    }
-
-    fn serve(listener: &TcpListener, answer: &[u8], stop: &AtomicBool) {
-        let mut all: Vec<(TcpStream, Vec<u8>, Option<usize>)> = Vec::new();
-        while !stop.load(Ordering::Relaxed) {
-            while let Ok((stream, _)) = listener.accept() {
-                stream.set_nonblocking(true).expect("a mode");
-                all.push((stream, Vec::new(), None));
-            }
-            all.retain_mut(|(stream, head, sent)| {
-                let moved = match sent {
-                    Some(sent) if *sent < answer.len() => {
-                        stream.write(&answer[*sent..]).map(|count| *sent += count)
-                    }
-                    Some(_) => Ok(()),
-                    None => {
-                        let mut piece = [0; 1024];
-                        stream.read(&mut piece).map(|count| {
-                            head.extend_from_slice(&piece[..count]);
-                            if head.windows(4).any(|end| end == b"\r\n\r\n") {
-                                let get = head.starts_with(b"GET");
-                                *sent = Some(if get { 0 } else { answer.len() });
-                            }
-                        })
-                    }
-                };
-                moved.is_ok_and(|()| true)
-                    || stream
-                        .peek(&mut [0])
-                        .is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
-                    || sent.is_some_and(|sent| sent == answer.len())
-            });
-            std::thread::sleep(Duration::from_millis(3));
-        }
-    }
-}
-
-impl Drop for Crowd {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
-    }
-}
-
-/// What the kernel holds for all TCP sockets of the machine, bytes.
-fn kernel_bytes() -> u64 {
-    let text = std::fs::read_to_string("/proc/net/sockstat").expect("the table");
-    let line = text.lines().find(|line| line.starts_with("TCP:"));
-    let pages = line.and_then(|line| line.split_whitespace().last()?.parse::<u64>().ok());
-    pages.expect("a number of pages") * 4096
-}
-
-/// A thousand that read slowly an answer of 10 MiB and a thousand that upload slowly, over two workers.
-#[test]
-fn two_thousand_slow_clients_stay_inside_the_budget() {
-    const EACH: usize = 1000;
-    const BUDGET: u64 = 512 << 20;
-    let origin = Crowd::start(response(200, &vec![b'x'; 10 << 20]));
-    let kp = Setup::new(
-        "worker_processes 2; worker_rlimit_nofile 8192; events { worker_connections 8000; }
-         http { client_max_body_size 0; server { listen %LISTEN%;
-         location / { proxy_pass http://%UP%; } location = /small { return 200 small; } } }",
-    )
-    .with("UP", origin.port.address())
-    .start();
-    kp.wait_workers(2);
-    let before = kernel_bytes();
-    let mut clients: Vec<Client> = (0..EACH).map(|_| narrow(&kp, "/")).collect();
-    let head = format!(
-        "POST / HTTP/1.1\r\nHost: t\r\nContent-Length: {}\r\n\r\n{}",
-        10 << 20,
-        "x".repeat(20_000)
-    );
-    clients.extend((0..EACH).map(|_| {
-        let mut client = kp.client();
-        client.send(&head);
-        client
-    }));
-    let began = Instant::now();
-    let mut most = 0;
-    while began.elapsed() < SECOND * 3 {
-        let piece = vec![b'x'; 4000];
-        for client in &mut clients[EACH..] {
-            client.send_for(&piece, Duration::from_millis(1));
-        }
-        let workers = kp.worker_pids();
-        assert_eq!(workers.len(), 2);
-        let own: Vec<u64> = workers
-            .iter()
-            .map(|pid| process::pss_kib(*pid) << 10)
-            .collect();
-        let sum = own.iter().sum::<u64>() + kernel_bytes().saturating_sub(before);
-        assert!(own.iter().all(|bytes| *bytes < BUDGET), "{own:?}");
-        most = most.max(sum);
-        let asked = Instant::now();
-        let status = kp.command(&["status"]).stdout;
-        assert_eq!(
-            kp.get("/small").status(),
-            200,
-            "{} MiB, {status}",
-            sum >> 20
-        );
-        assert!(asked.elapsed() < SECOND, "{:?}", asked.elapsed());
-    }
-    assert!(most < 2 * BUDGET, "{} MiB with the kernel's", most >> 20);
 }
 
 /// The one that has been idle longest makes room first.
@@ -380,4 +283,154 @@ fn without_descriptors_no_peer_is_blamed() {
         kp.client().send(GET);
         origin.requests().len() > asked
     });
+}
+
+/// The same where the kernel says so, of descriptors and of memory, for the socket and for the connect.
+#[test]
+fn what_the_kernel_has_run_out_of_is_no_peer_s_fault() {
+    let origins = [Origin::ok(), Origin::ok()];
+    let cases = [
+        ("socket", "ENFILE", "Too many open files in system"),
+        ("socket", "EMFILE", "Too many open files"),
+        ("socket", "ENOBUFS", "No buffer space available"),
+        ("connect", "ENOBUFS", "No buffer space available"),
+        ("connect", "ENOMEM", "Cannot allocate memory"),
+    ];
+    for (call, error, text) in cases {
+        let kp = Setup::new(
+            "http { upstream u { server %A%; server %B%; keepalive 0; }
+             server { listen %LISTEN%; location / { proxy_pass http://u; } } }",
+        )
+        .with("A", origins[0].address())
+        .with("B", origins[1].address())
+        .start();
+        let inject = format!("inject={call}:error={error}:when=1..4");
+        let failing = Failing::start(&kp, &["-e", &format!("trace={call}"), "-e", &inject]);
+        let refused = refusals(&kp, "/");
+        assert_eq!(refused, 4, "{call}: {error}");
+        drop(failing);
+        let log = kp.error_log();
+        assert!(log.contains(text), "{log}");
+        assert!(!log.contains("temporarily disabled"), "{log}");
+        let counts = origins.each_ref().map(|origin| {
+            let before = origin.requests().len();
+            assert_eq!((kp.get("/").status(), kp.get("/").status()), (200, 200));
+            wait::until_some(SOON, "a request", || {
+                let count = origin.requests().len() - before;
+                (count > 0).then_some(count)
+            })
+        });
+        assert_eq!(counts, [1, 1], "both are asked: {call}: {error}");
+    }
+}
+
+/// A file that cannot be opened for want of descriptors is not an error of the server's configuration.
+#[test]
+fn a_file_without_a_descriptor_is_a_refusal() {
+    for (error, text) in [
+        ("EMFILE", "Too many open files"),
+        ("ENFILE", "Too many open files in system"),
+    ] {
+        let kp = Setup::new("http { server { listen %LISTEN%; root %DIR%/www; } }")
+            .file("www/a.html", "<p>a</p>")
+            .start();
+        assert_eq!(kp.get("/a.html").status(), 200);
+        let path = kp.path("www/a.html");
+        let inject = format!("inject=openat:error={error}:when=1..3");
+        let path = path.to_str().expect("a path");
+        let failing = Failing::start(&kp, &["-P", path, "-e", "trace=openat", "-e", &inject]);
+        // Each of two threads fails three times; a request asks both.
+        assert_eq!(refusals(&kp, "/a.html"), 3);
+        drop(failing);
+        assert!(kp.error_log().contains(text), "{}", kp.error_log());
+        assert_eq!(kp.get("/none").status(), 404);
+    }
+}
+
+/// So it is with the file of a request body.
+#[test]
+fn a_body_without_a_file_is_a_refusal() {
+    let origin = Origin::ok();
+    let kp = Setup::base(&origin)
+        .location("client_body_in_file_only clean;")
+        .start();
+    let post = "POST / HTTP/1.1\r\nHost: t\r\nContent-Length: 3\r\n\r\nabc";
+    assert_eq!(kp.client().ask(post).status(), 200);
+    let inject = "inject=openat:error=EMFILE:when=1";
+    let _failing = Failing::start(&kp, &["-e", "trace=openat", "-e", inject]);
+    let answers: Vec<_> = (0..3).map(|_| kp.client().ask(post)).collect();
+    // One for each thread that opens files.
+    let refused = answers.iter().filter(|answer| answer.status() == 503);
+    assert_eq!(refused.clone().count(), 2);
+    assert!(
+        refused
+            .clone()
+            .all(|answer| answer.field("retry-after") == Some("1"))
+    );
+    assert_eq!(answers[2].status(), 200);
+}
+
+/// Beginnings of heads fill the memory: those that have waited longest for the rest go, and requests are served.
+/// Shows: worker_memory
+#[test]
+fn heads_that_do_not_come_give_their_memory_back() {
+    let kp = Setup::new(
+        "worker_memory 16m; events { worker_connections 4096; }
+         http { server { listen %LISTEN%; return 200 ok; } }",
+    )
+    .start();
+    let field = format!("X: {}\r\n", "x".repeat(7_000));
+    let begun = format!("GET / HTTP/1.1\r\nHost: t\r\n{}", field.repeat(4));
+    let mut slow: Vec<Client> = (0..1000)
+        .map(|_| {
+            let mut client = kp.client();
+            client.send(&begun);
+            client
+        })
+        .collect();
+    wait::until(SOON, "a request to be served", || {
+        kp.get("/").status() == 200
+    });
+    assert!(slow[0].closes_within(SECOND), "the oldest has gone");
+    kp.wait_error("worker_memory is not enough, reusing connections");
+    let rss = process::rss_kib(kp.worker_pid());
+    assert!(rss < 40 * 1024, "{rss} KiB");
+}
+
+/// What came of a ClientHello is memory, too. A thousand of 60,000 bytes would be a hundred MiB.
+#[test]
+fn hellos_that_do_not_come_give_their_memory_back() {
+    let (setup, authority) = one("ok");
+    let kp = setup
+        .with(
+            "MAIN",
+            "worker_memory 16m; events { worker_connections 4096; }",
+        )
+        .start();
+    let connector = Connector::new(&authority, "a.test");
+    assert_eq!(ask(&kp, &connector, "a.test").status(), 200);
+    let before = process::rss_kib(kp.worker_pid());
+    // Records of 16,384 bytes of handshake; the message they begin has 65,000.
+    let mut begun = Vec::new();
+    for number in 0..3 {
+        let mut piece = vec![0_u8; 16_384];
+        if number == 0 {
+            piece[..6].copy_from_slice(&[1, 0, 0xfd, 0xe8, 3, 3]);
+        }
+        begun.extend_from_slice(&[0x16, 3, 1, 0x40, 0]);
+        begun.extend_from_slice(&piece);
+    }
+    let mut slow: Vec<Client> = (0..600)
+        .map(|_| {
+            let mut client = kp.client();
+            client.send_for(&begun, SECOND);
+            client
+        })
+        .collect();
+    wait::until(SOON, "a request to be served", || {
+        ask(&kp, &connector, "a.test").status() == 200
+    });
+    assert!(slow[0].closes_within(SECOND), "the oldest has gone");
+    let grown = process::rss_kib(kp.worker_pid()).saturating_sub(before);
+    assert!(grown < 30 * 1024, "{grown} KiB more");
 }
