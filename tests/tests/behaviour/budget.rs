@@ -253,10 +253,11 @@ fn without_descriptors_no_peer_is_blamed() {
         conversation.stall();
         Ok(())
     });
+    let own = process::descriptors(Setup::base(&origin).start().worker_pid()).len();
     let kp = Setup::base(&origin)
-        .main("worker_rlimit_nofile 48;")
+        .main(&format!("worker_rlimit_nofile {};", own + 36))
         .start();
-    // Half of the descriptors and a few are clients that wait for an answer; the rest of them get none for an upstream.
+    // Two thirds of what is left are clients that wait for an answer; half of them get none for an upstream.
     let mut clients: Vec<Client> = (0..24).map(|_| kp.client()).collect();
     for client in &mut clients {
         client.send(GET);
