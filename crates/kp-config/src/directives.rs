@@ -33,8 +33,10 @@ impl Contexts {
     pub const TYPES: Self = Self(1 << 9);
     /// `match`.
     pub const MATCH: Self = Self(1 << 10);
+    /// `limit_except`.
+    pub const LIMIT_EXCEPT: Self = Self(1 << 11);
 
-    const NAMES: [(Self, &'static str); 11] = [
+    const NAMES: [(Self, &'static str); 12] = [
         (Self::MAIN, "main"),
         (Self::EVENTS, "events"),
         (Self::HTTP, "http"),
@@ -46,6 +48,7 @@ impl Contexts {
         (Self::MAP, "map"),
         (Self::TYPES, "types"),
         (Self::MATCH, "match"),
+        (Self::LIMIT_EXCEPT, "limit_except"),
     ];
 
     /// Both sets together.
@@ -149,6 +152,7 @@ const HS: Contexts = H.or(S);
 const HSL: Contexts = HS.or(L);
 const HSLI: Contexts = HSL.or(Contexts::LOCATION_IF);
 const LI: Contexts = L.or(Contexts::LOCATION_IF);
+const HSLX: Contexts = HSL.or(Contexts::LIMIT_EXCEPT);
 const SL: Contexts = S.or(L);
 const REWRITE: Contexts = SL.or(Contexts::SERVER_IF).or(Contexts::LOCATION_IF);
 const U: Contexts = Contexts::UPSTREAM;
@@ -160,6 +164,7 @@ const ANYWHERE: Contexts = M
     .or(Contexts::MAP)
     .or(Contexts::TYPES)
     .or(MATCH)
+    .or(Contexts::LIMIT_EXCEPT)
     .or(REWRITE);
 
 const ONCE: bool = false;
@@ -346,9 +351,10 @@ table! {
     "limit_conn_log_level" "info | notice | warn | error", HSL, (1), ONCE, "error", {}, [level limit_level places_log_level], "How loud a refusal is in the error log.";
     "limit_conn_dry_run" "on | off", HSL, (1), ONCE, "off", {}, [level flag places_dry_run], "With `on` no request is refused; the log and `$limit_conn_status` say which would be.";
     "limit_accept" "zone=name:size rate=rate [burst=number] | off", HS, (1 to 3), ONCE, "off", {}, [early with limit_accept], "Limits how often a client address (of IPv6 its /64 network) may connect to the addresses whose default server this is: what is over rate and burst is closed at once, before TLS (kp's own).";
+    "limit_except" "method ... { ... }", L, (1+), ONCE, none, {of Contexts::LIMIT_EXCEPT}, [block], "Other `allow` and `deny` for requests with other methods than these; GET is HEAD as well. For such requests the location's rewrite instructions are skipped, as in nginx.";
     "max_active_requests" "number", H, (1), ONCE, "0", {}, [http number max_active_requests], "The most requests that all workers work on at a time, tunnels included; one more is answered 503 with `Retry-After`; 0 is no limit (kp's own).";
-    "allow" "address | network | unix: | all", HSL, (1), MANY, none, {}, [level allow access], "Admits clients. Of `allow` and `deny` on the nearest level that has any the first that fits decides.";
-    "deny" "address | network | unix: | all", HSL, (1), MANY, none, {}, [level deny access], "Refuses clients with 403.";
+    "allow" "address | network | unix: | all", HSLX, (1), MANY, none, {}, [level allow access], "Admits clients. Of `allow` and `deny` on the nearest level that has any the first that fits decides.";
+    "deny" "address | network | unix: | all", HSLX, (1), MANY, none, {}, [level deny access], "Refuses clients with 403.";
     "limit_rate" "rate", HSLI, (1), ONCE, "0", {}, [level evaluated_size response_rate], "How many bytes a second of an answer are sent to a client; 0 is no limit. `set $limit_rate` and `X-Accel-Limit-Rate` go before it.";
     "limit_rate_after" "size", HSLI, (1), ONCE, "0", {}, [level evaluated_size response_rate_after], "How many bytes are sent before `limit_rate` holds.";
     "send_timeout" "time", HSL, (1), ONCE, "60s", {}, [level time send_timeout], "The longest pause between two writes to a client.";

@@ -38,20 +38,14 @@ pub fn failure_answer(
             head_bytes: 0,
         };
     }
-    let mut retry_after = Vec::new();
-    if let Some(seconds) = exchange.response.retry_after_s {
-        retry_after.extend_from_slice(b"Retry-After: ");
-        retry_after.extend_from_slice(itoa::Buffer::new().format(seconds).as_bytes());
-        retry_after.extend_from_slice(b"\r\n");
+    if matches!(
+        failure.cause,
+        Cause::Overload | Cause::OutOfMemory | Cause::QueueFull | Cause::QueueTimeout
+    ) {
+        // Long enough for connections to end, short enough to be tried again.
+        exchange.response.retry_after_s.get_or_insert(1);
     }
     let fields: &[u8] = match failure.cause {
-        // Long enough for connections to end, short enough to be tried again.
-        Cause::Overload
-        | Cause::OutOfMemory
-        | Cause::TooManyActive
-        | Cause::QueueFull
-        | Cause::QueueTimeout => b"Retry-After: 1\r\n",
-        Cause::RateLimited { .. } => &retry_after,
         Cause::ConnectMethod => b"Allow: GET, HEAD, POST, PUT, DELETE, OPTIONS, PATCH\r\n",
         _ => b"",
     };
@@ -89,6 +83,17 @@ pub fn answer(
 
 /// What may be done with a file.
 pub(crate) const ALLOW_FILE: &[u8] = b"Allow: GET, HEAD\r\n";
+
+/// When a refused client may come again, also with the page that `error_page` gives a refusal; not with one that hides it.
+pub(crate) fn write_retry_after(out: &mut Vec<u8>, exchange: &Exchange) {
+    if let Some(seconds) = exchange.response.retry_after_s
+        && exchange.response.status >= 400
+    {
+        out.extend_from_slice(b"Retry-After: ");
+        out.extend_from_slice(itoa::Buffer::new().format(seconds).as_bytes());
+        out.extend_from_slice(b"\r\n");
+    }
+}
 
 /// See [`answer`]; `fields` are lines that belong to this answer alone.
 pub(crate) fn write(
@@ -132,6 +137,7 @@ pub(crate) fn write(
     let head = ClientHead::open(out, status, None, exchange.location, program, context);
     exchange.response.status = status;
     head.server_date(out, true, true, exchange, program, context);
+    write_retry_after(out, exchange);
     match body {
         Body::Page(..) => out.extend_from_slice(b"Content-Type: text/html\r\n"),
         Body::Text(_) if !bodiless && !carries(&exchange.response.carried, Known::ContentType) => {

@@ -169,6 +169,16 @@ pub struct Captures {
     pub regex: Option<RegexId>,
 }
 
+impl Request {
+    /// The method: as sent, or what a redirect inside has made of it.
+    pub fn method_text(&self) -> &[u8] {
+        match self.method {
+            Some(method) => method.as_bytes(),
+            None => self.head.method_text(),
+        }
+    }
+}
+
 /// The answer.
 #[derive(Debug, Default)]
 pub struct Response {

@@ -4,7 +4,7 @@
 //! follow. nginx's choices: `If-Modified-Since` must name the exact time, one range is served as 206, a list of ranges
 //! is answered with the whole file (which RFC 9110 §14.2 allows). Opens and reads nothing.
 
-use crate::answer::{self, ALLOW_FILE, Answered, carries, write_content_type};
+use crate::answer::{self, ALLOW_FILE, Answered, carries, write_content_type, write_retry_after};
 use crate::client_head::{ClientHead, can_chunk, expects_trailers, is_head, replacement};
 use crate::program::Program;
 use crate::request_head::field_value;
@@ -150,6 +150,7 @@ fn write(
     let head = ClientHead::open(out, status, None, exchange.location, program, context);
     exchange.response.status = status;
     head.server_date(out, true, true, exchange, program, context);
+    write_retry_after(out, exchange);
     if !matches!(status, 204 | 304) && !carries(&exchange.response.carried, Known::ContentType) {
         write_content_type(out, exchange, head.location, context);
     }

@@ -174,8 +174,11 @@ impl Program {
                 // nginx skips the location phase where no location matched; the server's level has run already.
                 return Ok(Routed::Handle);
             }
-            let mut run = Run::new(self, context);
             let location = exchange.location;
+            if is_exception(exchange, context) {
+                return Ok(Routed::Handle);
+            }
+            let mut run = Run::new(self, context);
             if let Some(routed) = ended(run.level(exchange, location))? {
                 return Ok(routed);
             }
@@ -249,6 +252,18 @@ impl Program {
 pub(crate) fn root_of(exchange: &Exchange, context: &Context<'_>) -> LocationId {
     let server = context.config.http.servers.get(exchange.server.index());
     server.map_or(exchange.location, |server| server.root)
+}
+
+/// Whether `limit_except` holds for the request: then, as with nginx, the location's instructions do not.
+fn is_exception(exchange: &Exchange, context: &Context<'_>) -> bool {
+    let location = context.config.http.locations.get(exchange.location.index());
+    location
+        .and_then(|location| location.admission.as_ref())
+        .is_some_and(|admission| {
+            admission
+                .exception(exchange.request.method_text())
+                .is_some()
+        })
 }
 
 /// Counts a change of the URI; one too many is a cycle.

@@ -12,7 +12,7 @@ use crate::zones::{BUCKET, ZonePlan, Zones};
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::SeqCst, fence};
 
 const COUNT: u64 = 0xffff_ffff;
 /// Buckets a key may lie in.
@@ -225,25 +225,21 @@ impl PlaceZone {
 
     fn raise(&self, key: Hashed, max: u32) -> Raised {
         for _ in 0..TRIES {
-            if let Some((index, seen)) = self.find(key) {
-                if seen & COUNT >= u64::from(max) {
-                    return Raised::Full;
-                }
-                if self.replace(index, seen, seen + 1) {
-                    return Raised::At(index);
-                }
-                continue;
-            }
-            if max == 0 {
-                return Raised::Full;
-            }
-            let Some((index, seen)) = self.vacant(key) else {
-                return Raised::NoRoom;
+            let (index, seen, new) = match self.find(key) {
+                Some((_, seen)) if seen & COUNT >= u64::from(max) => return Raised::Full,
+                Some((index, seen)) => (index, seen, seen + 1),
+                None if max == 0 => return Raised::Full,
+                None => match self.vacant(key) {
+                    Some((index, seen)) => (index, seen, tag(key) | 1),
+                    None => return Raised::NoRoom,
+                },
             };
-            if !self.replace(index, seen, tag(key) | 1) {
+            if !self.replace(index, seen, new) {
                 continue;
             }
-            // Another process may have given the key another word meanwhile: then this one is taken back.
+            // Another process may have given the key another word meanwhile: of two who do so at the same time one sees
+            // the other, since all of them raise before they look, in one order for all.
+            fence(SeqCst);
             if self.words(key).any(|(other, seen)| {
                 other != index && seen & !COUNT == tag(key) && seen & COUNT > 0
             }) {

@@ -262,6 +262,25 @@ mod tests {
         assert_eq!(zone.excess(keys[0], 1000), 3000);
     }
 
+    /// Keys that are seen once push out each other, and not those that are over their rate.
+    #[test]
+    fn a_flood_of_keys_does_not_wash_out_who_is_limited() {
+        let zone = zone(32 << 10, 1000, 5000);
+        let victims: Vec<Hashed> = (0..64u8).map(|n| zone.hash(&[b'v', n])).collect();
+        for key in &victims {
+            for _ in 0..4 {
+                assert!(zone.charge(*key, 1000, 5000).is_ok());
+            }
+        }
+        for n in 0..100_000u32 {
+            assert!(zone.charge(zone.hash(&n.to_le_bytes()), 1500, 5000).is_ok());
+        }
+        let kept = victims
+            .iter()
+            .filter(|key| zone.excess(**key, 1500) == 3500);
+        assert_eq!(kept.count(), 64);
+    }
+
     #[test]
     fn what_was_there_before_the_clock_went_round_counts_for_nothing() {
         let zone = zone(64, 10_000_000, 1000);

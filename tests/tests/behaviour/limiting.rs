@@ -886,3 +886,38 @@ fn a_rate_holds_over_tls() {
         "{took:?}"
     );
 }
+
+/// As nginx: other rules for other methods, GET includes HEAD, what `return` says is for the methods that are named, and
+/// locations inside are not meant.
+/// Shows: limit_except
+#[test]
+fn other_methods_have_other_rules() {
+    let origin = Origin::ok();
+    let kp = Setup::base(&origin)
+        .server(
+            "location /a { limit_except GET { deny all; } return 200 ok; }
+             location /b { limit_except GET { deny all; } proxy_pass http://u; location /b/c { proxy_pass http://u; } }
+             location /e { deny all; limit_except GET { allow all; } proxy_pass http://u; }
+             location /f { deny all; limit_except GET { } proxy_pass http://u; }
+             location /g { limit_except POST { deny all; } proxy_pass http://u; }",
+        )
+        .start();
+    let ask = |method: &str, path: &str| {
+        let mut client = kp.client();
+        client.send(format!(
+            "{method} {path} HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n"
+        ));
+        client.response_to(method).status()
+    };
+    for (path, get, head, post, foo) in [
+        ("/a", 200, 200, 403, 403),
+        ("/b", 200, 200, 403, 403),
+        ("/b/c", 200, 200, 200, 200),
+        ("/e", 403, 403, 200, 200),
+        ("/f", 403, 403, 403, 403),
+        ("/g", 403, 403, 200, 403),
+    ] {
+        let found = ["GET", "HEAD", "POST", "FOO"].map(|method| ask(method, path));
+        assert_eq!(found, [get, head, post, foo], "{path}");
+    }
+}

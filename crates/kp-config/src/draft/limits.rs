@@ -41,6 +41,32 @@ pub(crate) struct PlaceLimitDraft {
     pub(crate) max: u32,
 }
 
+/// `limit_except`.
+#[derive(Debug, Clone)]
+pub(crate) struct ExceptDraft {
+    pub(crate) methods: Vec<String>,
+    /// `None`: those of the location.
+    pub(crate) access: Option<Vec<AccessRule>>,
+}
+
+/// What `limit_except` may name.
+const METHODS: [&str; 14] = [
+    "GET",
+    "HEAD",
+    "POST",
+    "PUT",
+    "DELETE",
+    "MKCOL",
+    "COPY",
+    "MOVE",
+    "OPTIONS",
+    "PROPFIND",
+    "PROPPATCH",
+    "LOCK",
+    "UNLOCK",
+    "PATCH",
+];
+
 impl HttpDraft {
     /// `limit_req_zone`.
     pub(crate) fn limit_req_zone(&mut self, reader: &mut Reader<'_>, directive: &Directive) {
@@ -233,6 +259,26 @@ impl Reader<'_> {
             );
         }
         Self::push(slot, PlaceLimitDraft { zone, max }, name.span);
+    }
+
+    /// The methods of `limit_except`, in capitals.
+    pub(crate) fn methods(&mut self, directive: &Directive) -> Vec<String> {
+        let mut methods = Vec::new();
+        for word in &directive.args {
+            let method = word.text.to_ascii_uppercase();
+            if METHODS.contains(&method.as_str()) {
+                methods.push(method);
+            } else {
+                let message = format!("invalid method \"{}\"", word.text);
+                let hint = format!("it can be: {}", METHODS.join(", "));
+                self.refuse(word.span, message, hint);
+            }
+        }
+        // As in nginx: who may GET may HEAD.
+        if methods.iter().any(|method| method == "GET") {
+            methods.push("HEAD".to_owned());
+        }
+        methods
     }
 
     /// `limit_req_status` and `limit_conn_status`.

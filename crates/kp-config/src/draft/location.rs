@@ -1,6 +1,6 @@
 //! `location`, `if` and what only stands in them: `proxy_pass`, `alias`, `internal` and the rewrite module.
 
-use super::{HealthCheckDraft, LevelDraft, Reader, RootDraft};
+use super::{ExceptDraft, HealthCheckDraft, LevelDraft, Reader, RootDraft};
 use crate::diagnostic::Diagnostic;
 use crate::model::{Condition, FileTest, LocationMatch, Return, Rewrite, RewriteFlag};
 use crate::span::Span;
@@ -18,6 +18,7 @@ pub(crate) struct LocationDraft {
     pub(crate) level: LevelDraft,
     pub(crate) rewrite: Vec<RewriteDraft>,
     pub(crate) internal: bool,
+    pub(crate) except: Option<ExceptDraft>,
     pub(crate) proxy_pass: Option<ProxyPassDraft>,
     pub(crate) health_checks: Vec<HealthCheckDraft>,
     pub(crate) children: Vec<Self>,
@@ -53,6 +54,7 @@ impl LocationDraft {
             level: LevelDraft::default(),
             rewrite: Vec::new(),
             internal: false,
+            except: None,
             proxy_pass: None,
             health_checks: Vec::new(),
             children: Vec::new(),

@@ -25,7 +25,7 @@ mod values;
 
 pub(crate) use health::HealthCheckDraft;
 pub(crate) use level::{LevelDraft, RootDraft};
-pub(crate) use limits::{PlaceLimitDraft, RateLimitDraft, ZoneMark};
+pub(crate) use limits::{ExceptDraft, PlaceLimitDraft, RateLimitDraft, ZoneMark};
 pub(crate) use listen::ListenDraft;
 pub(crate) use location::{LocationDraft, ProxyPassDraft, RewriteDraft};
 pub(crate) use log::{AccessLogDraft, AccessLogTargetDraft, ErrorLogTargetDraft};
@@ -331,6 +331,14 @@ fn enter(directive: &Directive, block: &Block, target: &mut Target<'_>, reader: 
         ),
         ("if", Target::Location(draft)) => {
             enter_if(directive, inside, draft, Contexts::LOCATION_IF, reader);
+        }
+        ("limit_except", Target::Location(draft)) => {
+            let methods = reader.methods(directive);
+            let mut branch = draft.branch(directive);
+            let target = &mut Target::Location(&mut branch);
+            read_block(inside, Contexts::LIMIT_EXCEPT, target, reader);
+            let access = branch.level.access.map(|access| access.value);
+            draft.except = Some(ExceptDraft { methods, access });
         }
         _ => {}
     }

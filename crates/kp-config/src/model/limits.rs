@@ -47,6 +47,28 @@ pub struct Admission {
     pub place_rules: LimitRules,
     /// `allow` and `deny` in their order; the first that fits decides.
     pub access: Vec<AccessRule>,
+    /// `limit_except`.
+    pub except: Option<Except>,
+}
+
+/// `limit_except`: what holds for requests with other methods.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Except {
+    /// The methods that are not meant.
+    pub methods: Vec<String>,
+    /// Instead of the location's.
+    pub access: Vec<AccessRule>,
+}
+
+impl Admission {
+    /// What holds instead for requests with this method.
+    pub fn exception(&self, method: &[u8]) -> Option<&Except> {
+        let except = self.except.as_ref()?;
+        let mut methods = except.methods.iter();
+        methods
+            .all(|known| known.as_bytes() != method)
+            .then_some(except)
+    }
 }
 
 /// How a kind of limits acts.

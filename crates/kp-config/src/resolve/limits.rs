@@ -3,20 +3,30 @@
 use super::location::Builder;
 use super::or;
 use crate::diagnostic::Diagnostic;
-use crate::draft::LevelDraft;
-use crate::model::{Admission, Level, LimitRules, PlaceLimit, PlaceZoneId, RateLimit, RateZoneId};
+use crate::draft::{ExceptDraft, LevelDraft};
+use crate::model::{
+    Admission, Except, Level, LimitRules, PlaceLimit, PlaceZoneId, RateLimit, RateZoneId,
+};
 use crate::span::Spanned;
 use crate::suggest::nearest;
 
 impl Builder<'_, '_> {
     /// What a request must pass at this level; `None` where it need not.
-    pub(super) fn admission(&mut self, level: &LevelDraft) -> Option<Box<Admission>> {
+    pub(super) fn admission(
+        &mut self,
+        level: &LevelDraft,
+        except: Option<ExceptDraft>,
+    ) -> Option<Box<Admission>> {
         let rates = self.rates(level);
         let places = self.places(level);
         let access = or(level.access.clone(), Vec::new());
-        if rates.is_empty() && places.is_empty() && access.is_empty() {
+        if rates.is_empty() && places.is_empty() && access.is_empty() && except.is_none() {
             return None;
         }
+        let except = except.map(|except| Except {
+            methods: except.methods,
+            access: except.access.unwrap_or_else(|| access.clone()),
+        });
         let rules = |status: &Option<Spanned<u16>>,
                      log_level: &Option<Spanned<Level>>,
                      dry_run: &Option<Spanned<bool>>| LimitRules {
@@ -39,6 +49,7 @@ impl Builder<'_, '_> {
             ),
             places,
             access,
+            except,
         }))
     }
 

@@ -3,8 +3,8 @@
 use super::{error_logs, or};
 use crate::diagnostic::Diagnostic;
 use crate::draft::{
-    AccessLogDraft, AccessLogTargetDraft, ErrorLogTargetDraft, LevelDraft, LocationDraft, Reader,
-    RewriteDraft, RootDraft,
+    AccessLogDraft, AccessLogTargetDraft, ErrorLogTargetDraft, ExceptDraft, LevelDraft,
+    LocationDraft, Reader, RewriteDraft, RootDraft,
 };
 use crate::model::{
     AccessLog, AccessLogTarget, BodyInFile, ErrorLog, Handler, Http, KeepaliveDisable, Level,
@@ -134,7 +134,7 @@ impl<'a, 'e> Builder<'a, 'e> {
             draft.proxy_pass.is_some(),
             id,
         );
-        let mut location = self.settings(draft.level, handler, proxy, server);
+        let mut location = self.settings(draft.level, draft.except, handler, proxy, server);
         location.matches = draft.matches;
         location.children = children;
         location.rewrite = rewrite;
@@ -199,13 +199,14 @@ impl<'a, 'e> Builder<'a, 'e> {
     fn settings(
         &mut self,
         mut level: LevelDraft,
+        except: Option<ExceptDraft>,
         handler: Handler,
         proxy: crate::model::Proxy,
         server: ServerId,
     ) -> Location {
         let seconds = Duration::from_secs;
         let body_max = or(level.client_max_body_size.take(), 1 << 20);
-        let admission = self.admission(&level);
+        let admission = self.admission(&level, except);
         let body_temp = self.reader.temporary("client_body_temp");
         let access_logs = self.access_logs(level.access_logs.take());
         let error_log = self.error_log(level.error_log.as_ref());

@@ -60,7 +60,10 @@ impl Exchange {
     pub(super) fn is_one_too_many(&mut self, context: &Context<'_>) -> bool {
         match context.limits.and_then(Limits::active) {
             Some(Taken::Place(place)) => self.held.push(place),
-            Some(Taken::Full) => return true,
+            Some(Taken::Full) => {
+                self.response.retry_after_s = Some(1);
+                return true;
+            }
             Some(Taken::Uncounted) | None => {}
         }
         false
@@ -73,7 +76,10 @@ impl Exchange {
 
     fn is_denied(&self, admission: &Admission) -> bool {
         let client = self.connection.remote.map(|remote| remote.ip());
-        let mut rules = admission.access.iter();
+        let exception = admission.exception(self.request.method_text());
+        let mut rules = exception
+            .map_or(&admission.access, |except| &except.access)
+            .iter();
         rules
             .find(|rule| rule.who.is_none_or(|network| network.contains(client)))
             .is_some_and(|rule| !rule.allow)

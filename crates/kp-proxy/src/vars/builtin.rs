@@ -189,10 +189,7 @@ fn of_request(builtin: Builtin, request: &Request, out: &mut Vec<u8>) -> Option<
         Builtin::Args | Builtin::QueryString => present(&request.args, out),
         Builtin::IsArgs if request.args.is_empty() => true,
         Builtin::IsArgs => bytes(b"?", out),
-        Builtin::RequestMethod => match request.method {
-            Some(method) => bytes(method.as_bytes(), out),
-            None => present(request.head.method_text(), out),
-        },
+        Builtin::RequestMethod => present(request.method_text(), out),
         Builtin::RequestBody => request.body.as_ref().is_some_and(|body| bytes(body, out)),
         Builtin::RequestBodyFile => request
             .body_file

@@ -277,6 +277,63 @@ fn what_is_wrong_with_a_limit() {
     );
 }
 
+#[test]
+fn exceptions() {
+    for (text, expected) in [
+        (
+            "limit_except GET;",
+            "2:1 directive \"limit_except\" has no opening \"{\"",
+        ),
+        (
+            "limit_except GTE { deny all; }",
+            "2:14 invalid method \"GTE\"",
+        ),
+        (
+            "limit_except GET { return 200; }",
+            "2:20 \"return\" directive is not allowed here",
+        ),
+        (
+            "limit_except GET { limit_except POST { deny all; } }",
+            "2:20 \"limit_except\" directive is not allowed here",
+        ),
+        (
+            "limit_except GET { deny all; } limit_except POST { deny all; }",
+            "2:32 \"limit_except\" directive is duplicate",
+        ),
+    ] {
+        assert_eq!(findings(&location(text)), [expected], "{text}");
+    }
+    let exception = |text: &str, method: &str| {
+        let config = config(&location(text));
+        let admission = prefix(&config, "/a/").admission.clone().unwrap();
+        let except = admission.exception(method.as_bytes());
+        except.map(|except| {
+            except
+                .access
+                .iter()
+                .map(|rule| rule.allow)
+                .collect::<Vec<_>>()
+        })
+    };
+    let text = "allow all; limit_except get put { deny all; }";
+    for method in ["GET", "HEAD", "PUT"] {
+        assert_eq!(exception(text, method), None, "{method}");
+    }
+    for method in ["POST", "get", "FOO"] {
+        assert_eq!(exception(text, method), Some(vec![false]), "{method}");
+    }
+    assert_eq!(
+        exception("limit_except HEAD { deny all; }", "GET"),
+        Some(vec![false])
+    );
+    assert_eq!(
+        exception("allow all; limit_except GET { }", "POST"),
+        Some(vec![true])
+    );
+    let text = "limit_except GET { deny all; }\nlocation /a/b { }";
+    assert_eq!(prefix(&config(&location(text)), "/a/b").admission, None);
+}
+
 /// As in nginx the last of `nodelay` and `delay=` holds, and a rate without a unit is one per second.
 #[test]
 fn what_nginx_lets_pass() {

@@ -190,6 +190,7 @@ fn around(context: &str, line: Directive) -> Vec<Directive> {
         "map" => http(block("map", &["$host", "$x"], vec![line])),
         "types" => http(block("types", &[], vec![line])),
         "match" => http(block("match", &["m"], vec![line])),
+        "limit_except" => location(block("limit_except", &["GET"], vec![line])),
         _ => vec![line],
     }
 }
