@@ -200,11 +200,8 @@ impl Worker {
             spare_fd: kp_sys::process::spare_descriptor().ok(),
             poll,
         };
-        worker.listeners = heritage
-            .listeners
-            .into_iter()
-            .map(|(id, fd)| Listening::new(config, id, fd))
-            .collect();
+        let listening = |(id, fd)| Listening::new(config, id, fd);
+        worker.listeners = heritage.listeners.into_iter().map(listening).collect();
         worker.own.register(&worker.poll)?;
         worker.learn_names();
         Ok(worker)
