@@ -333,15 +333,24 @@ fn enter(directive: &Directive, block: &Block, target: &mut Target<'_>, reader: 
             enter_if(directive, inside, draft, Contexts::LOCATION_IF, reader);
         }
         ("limit_except", Target::Location(draft)) => {
-            let methods = reader.methods(directive);
-            let mut branch = draft.branch(directive);
-            let target = &mut Target::Location(&mut branch);
-            read_block(inside, Contexts::LIMIT_EXCEPT, target, reader);
-            let access = branch.level.access.map(|access| access.value);
-            draft.except = Some(ExceptDraft { methods, access });
+            enter_except(directive, inside, draft, reader);
         }
         _ => {}
     }
+}
+
+fn enter_except(
+    directive: &Directive,
+    inside: &[Directive],
+    parent: &mut LocationDraft,
+    reader: &mut Reader<'_>,
+) {
+    let methods = reader.methods(directive);
+    let mut branch = parent.branch(directive);
+    let target = &mut Target::Location(&mut branch);
+    read_block(inside, Contexts::LIMIT_EXCEPT, target, reader);
+    let access = branch.level.access.map(|access| access.value);
+    parent.except = Some(ExceptDraft { methods, access });
 }
 
 fn enter_location(
