@@ -3,8 +3,8 @@
 use super::{error_logs, or};
 use crate::diagnostic::Diagnostic;
 use crate::draft::{
-    AccessLogDraft, AccessLogTargetDraft, ErrorLogTargetDraft, ExceptDraft, LevelDraft,
-    LocationDraft, Reader, RewriteDraft, RootDraft,
+    AccessLogDraft, AccessLogTargetDraft, ErrorLogTargetDraft, LevelDraft, LocationDraft, Reader,
+    RewriteDraft, RootDraft,
 };
 use crate::model::{
     AccessLog, AccessLogTarget, BodyInFile, ErrorLog, Handler, Http, KeepaliveDisable, Level,
@@ -134,7 +134,9 @@ impl<'a, 'e> Builder<'a, 'e> {
             draft.proxy_pass.is_some(),
             id,
         );
-        let mut location = self.settings(draft.level, draft.except, handler, proxy, server);
+        let admission = self.admission(&draft.level, draft.except);
+        let mut location = self.settings(draft.level, handler, proxy, server);
+        location.admission = admission;
         location.matches = draft.matches;
         location.children = children;
         location.rewrite = rewrite;
@@ -199,14 +201,12 @@ impl<'a, 'e> Builder<'a, 'e> {
     fn settings(
         &mut self,
         mut level: LevelDraft,
-        except: Option<ExceptDraft>,
         handler: Handler,
         proxy: crate::model::Proxy,
         server: ServerId,
     ) -> Location {
         let seconds = Duration::from_secs;
         let body_max = or(level.client_max_body_size.take(), 1 << 20);
-        let admission = self.admission(&level, except);
         let body_temp = self.reader.temporary("client_body_temp");
         let access_logs = self.access_logs(level.access_logs.take());
         let error_log = self.error_log(level.error_log.as_ref());
@@ -248,7 +248,7 @@ impl<'a, 'e> Builder<'a, 'e> {
             resolver_timeout: or(level.resolver_timeout, seconds(30)),
             limit_rate: level.response_rate.map(|rate| rate.value),
             limit_rate_after: level.response_rate_after.map(|bytes| bytes.value),
-            admission,
+            admission: None,
             reset_timedout_connection: or(level.reset_timedout_connection, false),
             lingering,
             tcp_nodelay: or(level.tcp_nodelay, true),
