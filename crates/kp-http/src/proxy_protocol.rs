@@ -298,19 +298,22 @@ fn addresses_len(family: u8) -> Option<usize> {
     }
 }
 
-/// The checksum, if there is one, is that of the whole header with itself as zeros (§2.2.3).
+/// The checksum, if there is one, is that of the whole header with itself as zeros (§2.2.3). A second one is refused: each
+/// costs a look at every byte.
 fn check_sum(header: &[u8], family: u8) -> Result<(), ProxyHeaderError> {
     let Some(length) = addresses_len(family) else {
         return Ok(());
     };
     let mut at = FIXED + length;
     let tlvs = header.get(at..).unwrap_or_default();
+    let mut checked = false;
     for (kind, value) in (Tlvs { rest: tlvs }) {
         at += 3;
         if kind == TYPE_CHECKSUM {
-            let Ok(stated) = value.try_into().map(u32::from_be_bytes) else {
+            let (Ok(stated), false) = (value.try_into().map(u32::from_be_bytes), checked) else {
                 return Err(ProxyHeaderError::Broken);
             };
+            checked = true;
             let zeroed = header.iter().enumerate().map(|(index, byte)| {
                 let own = (at..at + value.len()).contains(&index);
                 if own { 0 } else { *byte }

@@ -80,7 +80,7 @@ pub(crate) fn write(
     if !heads.set.has(Known::Forwarded) {
         out.extend_from_slice(b"Forwarded: ");
         if append {
-            extend(out, &exchange.request.head, Known::Forwarded);
+            extend_elements(out, &exchange.request.head);
         }
         forwarded_element(out, last, exchange, program, context);
         out.extend_from_slice(b"\r\n");
@@ -223,6 +223,33 @@ fn extend(out: &mut Vec<u8>, head: &RequestHead, known: Known) {
     }
 }
 
+/// The same with the elements of `Forwarded`. A line that leaves a quote open is not passed on: to who reads from the
+/// beginning, what follows it would belong to it.
+fn extend_elements(out: &mut Vec<u8>, head: &RequestHead) {
+    let lines = head
+        .fields()
+        .filter(|field| field.known() == Known::Forwarded && !field.is_hop())
+        .map(|field| head.value(field));
+    for line in lines.filter(|line| !line.is_empty() && !is_left_open(line)) {
+        out.extend_from_slice(line);
+        out.extend_from_slice(b", ");
+    }
+}
+
+/// Whether a quoted string of it does not end (RFC 9110 §5.6.4).
+fn is_left_open(line: &[u8]) -> bool {
+    let (mut quoted, mut escaped) = (false, false);
+    for byte in line {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if quoted => escaped = true,
+            b'"' => quoted = !quoted,
+            _ => {}
+        }
+    }
+    quoted
+}
+
 /// RFC 7239 §4: `for=…;host=…;proto=…`. An IPv6 address is bracketed and quoted (§6).
 fn forwarded_element(
     out: &mut Vec<u8>,
@@ -307,6 +334,16 @@ mod tests {
         assert!(names_group(b"1.0 fred, 1.1\tkp-abc (kp)", "abc"));
         assert!(!names_group(b"1.1 kp-abcd, 1.1 abc, kp-abc", "abc"));
         assert!(!names_group(b"", "abc"));
+    }
+
+    #[test]
+    fn quotes_that_are_left_open() {
+        for line in [&b"for=a;x=\""[..], b"x=\"\\\"", b"\"a\", \""] {
+            assert!(is_left_open(line), "{}", line.escape_ascii());
+        }
+        for line in [&b"for=a"[..], b"for=\"[::1]\"", b"x=\"\\\"\"", b"\\"] {
+            assert!(!is_left_open(line), "{}", line.escape_ascii());
+        }
     }
 
     #[test]

@@ -97,11 +97,14 @@ impl Walk<'_> {
 
     /// The elements of a `Forwarded` line (RFC 7239 §4), from its end.
     fn elements(&mut self, line: &[u8]) -> ControlFlow<()> {
-        for element in split_unquoted(line, b',').into_iter().rev() {
+        let mut rest = Some(line);
+        while let Some(line) = rest {
+            let (before, element) = last_element(line);
+            rest = before;
             let node = split_unquoted(element, b';')
                 .into_iter()
                 .find_map(|pair| parameter(pair, b"for"));
-            self.step(node.and_then(|node| address(&node)))?;
+            self.step(node.and_then(|node| self::node(&node)))?;
         }
         Continue(())
     }
@@ -112,6 +115,25 @@ fn values<'a>(head: &'a kp_http::RequestHead, name: &'a [u8]) -> impl Iterator<I
     head.fields()
         .filter(move |field| head.name(field).eq_ignore_ascii_case(name))
         .map(|field| head.value(field))
+}
+
+/// The last element of a list, and what stands before its comma. It is looked for from the end, where the proxy that is
+/// trusted wrote: a quote that somebody before it left open takes nothing in.
+fn last_element(line: &[u8]) -> (Option<&[u8]>, &[u8]) {
+    let mut quoted = false;
+    for (place, byte) in line.iter().enumerate().rev() {
+        let before = line.get(..place).unwrap_or_default();
+        match byte {
+            b'"' if quoted => {
+                let escapes = before.iter().rev().take_while(|byte| **byte == b'\\');
+                quoted = escapes.count() % 2 == 1;
+            }
+            b'"' => quoted = true,
+            b',' if !quoted => return (Some(before), line.get(place + 1..).unwrap_or_default()),
+            _ => {}
+        }
+    }
+    (None, line)
 }
 
 /// Splits at a separator that does not stand in a quoted string (RFC 9110 §5.6.4).
@@ -159,6 +181,20 @@ fn parameter(pair: &[u8], name: &[u8]) -> Option<Vec<u8>> {
             })
             .collect(),
     )
+}
+
+/// A node of `Forwarded` (RFC 7239 §6): an address, whose port may be obfuscated (`192.0.2.1:_port`).
+fn node(text: &[u8]) -> Option<SocketAddr> {
+    let hidden = |byte: &u8| byte.is_ascii_alphanumeric() || b"._-".contains(byte);
+    let obfuscated = memchr::memmem::rfind(text, b":_")
+        .and_then(|place| text.split_at_checked(place))
+        .filter(|(_, port)| port.len() > 2 && port.iter().skip(1).all(hidden));
+    match obfuscated {
+        // An IPv6 address has its brackets where a port follows.
+        Some((host, _)) if host.ends_with(b"]") || !host.contains(&b':') => address(host),
+        Some(_) => None,
+        None => address(text),
+    }
 }
 
 /// `192.0.2.1`, `192.0.2.1:80`, `2001:db8::1` or `[2001:db8::1]:80`; without a port it is 0.
@@ -235,6 +271,28 @@ mod tests {
                 "127.0.0.2:0",
             ),
             ("for=\"192.0.\\2.1\"", "192.0.2.1:0", "192.0.2.1:0"),
+            ("for=\"192.0.2.1:_p-1\"", "192.0.2.1:0", "192.0.2.1:0"),
+            (
+                "for=\"[2001:db8::1]:_p\"",
+                "[2001:db8::1]:0",
+                "[2001:db8::1]:0",
+            ),
+            // What stands before the element of the proxy that is trusted takes nothing of it.
+            (
+                "for=6.6.6.6;x=\", for=192.0.2.1",
+                "192.0.2.1:0",
+                "192.0.2.1:0",
+            ),
+            (
+                "for=6.6.6.6;x=\", for=\"[2001:db8::1]\"",
+                "[2001:db8::1]:0",
+                "[2001:db8::1]:0",
+            ),
+            (
+                "for=6.6.6.6;x=\\, for=192.0.2.1;host=\"a\\\",for=6.6.6.6\\\\\"",
+                "192.0.2.1:0",
+                "192.0.2.1:0",
+            ),
         ] {
             let got = |recursive| {
                 walked(&trusting(RealIpHeader::Forwarded, recursive), |walk| {
@@ -252,6 +310,10 @@ mod tests {
             "for",
             "for=\"1.2.3.4",
             "xfor=1.2.3.4",
+            "for=2001:db8::1:_p",
+            "for=\"1.2.3.4:_\"",
+            "for=\"1.2.3.4:_a:_b\"",
+            "for=1.2.3.4\"",
         ] {
             let got = walked(&trusting(RealIpHeader::Forwarded, true), |walk| {
                 let _ = walk.elements(line.as_bytes());

@@ -10,7 +10,7 @@ use crate::jobs::errno_text;
 use crate::reactor::Worker;
 use crate::secure::Secure;
 use crate::token::Key;
-use crate::transport::Sent;
+use crate::transport::{Sent, Transport};
 use kp_config::model::Level;
 use kp_http::{PROXY_HEADER_MAX, ProxyHeader, ProxyHeaderError, ProxyPreamble};
 use kp_proxy::{Cause, Failure, Phase};
@@ -94,8 +94,9 @@ impl Worker {
         self.memory.tls_connections += 1;
         if self.drain.is_none() {
             client.deadline_ms = client.accepted_ms + front.handshake_timeout_ms;
-            self.wheel.arm(client.timer, client.deadline_ms);
         }
+        // Also while draining: it may be the end of the grace at which the header was found.
+        self.wheel.arm(client.timer, client.deadline_ms);
         self.enqueue_client(key);
     }
 
@@ -173,11 +174,16 @@ impl Worker {
         });
         let upstream = self.upstreams.at(upstream)?;
         upstream.introduced = true;
-        let errno = match upstream.transport.write(&header) {
-            Sent::Bytes(count) if count == header.len() => return None,
-            Sent::Bytes(_) | Sent::Moved => BROKEN_PIPE,
-            Sent::Broken(errno) => errno,
-        };
+        let errno = introduce(&mut upstream.transport, &header).err()?;
         Some(Failure::new(Phase::Connect, Cause::ConnectFailed(errno)))
+    }
+}
+
+/// Sends a header, or says with which error it did not go out.
+pub(crate) fn introduce(transport: &mut Transport, header: &[u8]) -> Result<(), i32> {
+    match transport.write(header) {
+        Sent::Bytes(count) if count == header.len() => Ok(()),
+        Sent::Bytes(_) | Sent::Moved => Err(BROKEN_PIPE),
+        Sent::Broken(errno) => Err(errno),
     }
 }

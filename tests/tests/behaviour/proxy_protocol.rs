@@ -629,3 +629,107 @@ fn headers_on_ipv6() {
         assert_eq!(client.ask(GET).text(), told);
     }
 }
+
+/// A thousand who never finish their header keep nobody waiting, and go when their time is over.
+#[test]
+fn half_headers_cost_the_others_nothing() {
+    let kp = site("client_header_timeout 3s;").start();
+    let mut stuck: Vec<Client> = (0..1000)
+        .map(|number| {
+            let mut client = kp.client();
+            client.send(&LINE[..number % (LINE.len() - 1)]);
+            client
+        })
+        .collect();
+    let start = Instant::now();
+    for _ in 0..20 {
+        let answer = kp.client().ask(format!("{LINE}{GET}"));
+        assert!(answer.text().starts_with(NAMED));
+    }
+    assert!(start.elapsed() < Duration::from_secs(2), "nobody waits");
+    for client in &mut stuck {
+        assert!(client.closes_within(SOON));
+    }
+}
+
+/// What follows the header is a request or TLS, and nothing of it is taken for the next connection's or another header.
+#[test]
+fn garbage_behind_a_header_is_no_request() {
+    let (setup, _) = secure_site();
+    let kp = setup.start();
+    for garbage in [
+        LINE.as_bytes().to_vec(),
+        v4(&[]),
+        b"\x16\x03\x01\0\x05\x01\0\0\x01\0".to_vec(),
+        vec![0; 300],
+    ] {
+        let mut client = kp.client();
+        client.send([LINE.as_bytes(), &garbage].concat());
+        let (answer, _) = client.read_to_end(SOON);
+        let text = String::from_utf8_lossy(&answer).into_owned();
+        assert!(!text.contains(" 200 "), "{text}");
+    }
+    assert!(!kp.error_log().contains("[crit]"));
+}
+
+/// A connection that changes its protocol carries the header once, in front of everything.
+#[test]
+fn tunnels_are_introduced() {
+    let origin = Origin::start(|conversation| {
+        let mut bytes = Vec::new();
+        while !bytes.ends_with(b"\r\n\r\n") {
+            bytes.extend(conversation.read_at_least(1)?);
+        }
+        conversation.send(
+            "HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n",
+        )?;
+        let echo = conversation.read_at_least(4)?;
+        conversation.send(echo)
+    });
+    let kp = Setup::new(
+        "http { server { listen %LISTEN%; set_real_ip_from 127.0.0.1; location / { proxy_protocol v1;
+            proxy_pass http://%U1%; proxy_set_header Upgrade $http_upgrade; proxy_set_header Connection upgrade; } } }",
+    )
+    .with("U1", origin.address())
+    .start();
+    let mut client = kp.client();
+    client.send("GET / HTTP/1.1\r\nHost: t\r\nX-Real-IP: 203.0.113.7\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n");
+    assert_eq!(client.head(SOON).unwrap().status(), 101);
+    client.send("ping");
+    assert_eq!(client.read_exactly(4, SOON), b"ping");
+    let heard = origin.raw_text();
+    assert!(heard.starts_with("PROXY TCP4 203.0.113.7 "), "{heard}");
+    assert_eq!(heard.matches("PROXY ").count(), 1, "{heard}");
+}
+
+/// A server that wants a header gets one from checks too, which names nobody; a port of their own gets none.
+/// Shows: proxy_protocol, health_check
+#[test]
+fn checks_are_introduced() {
+    let binary = v2(0, 0, &[]).escape_ascii().to_string();
+    for (version, expected) in [
+        ("v1", "PROXY UNKNOWN\\r\\nGET / HTTP/1.1"),
+        ("v2", &*format!("{binary}GET / HTTP/1.1")),
+        ("off", "GET / HTTP/1.1"),
+    ] {
+        let origin = Origin::start(tells_headers);
+        let own = Origin::start(tells_headers);
+        let kp = Setup::new(
+            "error_log error.log notice; http { upstream u { server %U1%; } upstream o { server %U1%; }
+             server { listen %LISTEN%; proxy_protocol %VERSION%;
+                location / { proxy_pass http://u; health_check interval=200ms; }
+                location /own/ { proxy_pass http://o; health_check interval=200ms port=%PORT%; } } }",
+        )
+        .with("U1", origin.address())
+        .with("PORT", own.address().rsplit_once(':').unwrap().1)
+        .with("VERSION", version)
+        .start();
+        wait::until(SOON, "checks", || {
+            origin.connections() > 1 && own.connections() > 1
+        });
+        let heard = origin.raw().concat().escape_ascii().to_string();
+        assert!(heard.starts_with(expected), "{version}: {heard}");
+        assert!(own.raw_text().starts_with("GET / HTTP/1.1"));
+        assert!(!kp.error_log().contains("is unhealthy"));
+    }
+}

@@ -340,3 +340,86 @@ fn what_is_wrong_is_said() {
             .contains("low address bits of 10.1.2.3/8 are meaningless")
     );
 }
+
+/// What a client sends takes nothing of what the trusted proxy behind it adds, on the same line or on its own.
+#[test]
+fn a_quote_left_open_hides_nobody() {
+    let origin = Origin::ok();
+    let kp = Setup::base(&origin)
+        .http("log_format who '$remote_addr'; access_log who.log who; proxy_forwarding append;")
+        .server("set_real_ip_from 127.0.0.1; real_ip_header Forwarded; real_ip_recursive on;")
+        .start();
+    for (count, fields) in [
+        "Forwarded: for=6.6.6.6;x=\", for=203.0.113.7",
+        "Forwarded: for=6.6.6.6;x=\"\r\nForwarded: for=203.0.113.7",
+        "Forwarded: for=6.6.6.6;x=\", for=\"203.0.113.7:_hidden\"",
+    ]
+    .iter()
+    .enumerate()
+    {
+        kp.client()
+            .ask(format!("GET / HTTP/1.1\r\nHost: t\r\n{fields}\r\n\r\n"));
+        let lines = kp.lines("who.log", count + 1);
+        assert_eq!(lines[count], "203.0.113.7", "{fields}");
+        let heard = origin.last();
+        let passed_on = heard.field("forwarded").unwrap_or_default();
+        let quotes = passed_on.matches('"').count();
+        assert!(quotes.is_multiple_of(2), "{passed_on}");
+        assert!(passed_on.ends_with("for=127.0.0.1;host=t;proto=http"));
+    }
+}
+
+/// A list of ten thousand addresses is walked once and ends where the word of nobody is taken.
+/// Shows: real_ip_recursive
+#[test]
+fn long_lists_are_walked() {
+    let kp = Setup::new(
+        "http { log_format who '$remote_addr'; access_log who.log who;
+         server { listen %LISTEN%; large_client_header_buffers 4 256k; client_header_buffer_size 256k;
+         set_real_ip_from 127.0.0.1; set_real_ip_from 10.0.0.0/8; real_ip_header X-Forwarded-For;
+         real_ip_recursive on; location / { return 204; } } }",
+    )
+    .start();
+    let trusted = "10.1.2.3, ".repeat(10_000);
+    let mut client = kp.client();
+    let firsts = [("203.0.113.7", "203.0.113.7"), ("junk", "10.1.2.3")];
+    for (count, (first, found)) in firsts.into_iter().enumerate() {
+        client.send(format!(
+            "GET / HTTP/1.1\r\nHost: t\r\nX-Forwarded-For: {first}, {trusted}10.0.0.1\r\n\r\n"
+        ));
+        assert_eq!(client.response().status(), 204);
+        assert_eq!(kp.lines("who.log", count + 1)[count], found);
+    }
+}
+
+/// Whom a proxy names decides the server.
+/// Shows: ip_hash
+#[test]
+fn the_hash_is_of_the_client() {
+    let origins: Vec<Origin> = (0..3).map(|_| Origin::ok()).collect();
+    let servers: String = origins
+        .iter()
+        .map(|origin| format!("server {}; ", origin.address()))
+        .collect();
+    let kp = Setup::new(&format!(
+        "http {{ upstream u {{ ip_hash; {servers} }} server {{ listen %LISTEN%; set_real_ip_from 127.0.0.1;
+         location / {{ proxy_pass http://u; }} }} }}"
+    ))
+    .start();
+    let mut client = kp.client();
+    let mut counts = |address: &str| {
+        let before: Vec<usize> = origins.iter().map(|one| one.requests().len()).collect();
+        for _ in 0..3 {
+            let request = format!("GET / HTTP/1.1\r\nHost: t\r\nX-Real-IP: {address}\r\n\r\n");
+            assert_eq!(client.ask(request).status(), 200);
+        }
+        let after = origins.iter().map(|one| one.requests().len());
+        let gained: Vec<usize> = after.zip(before).map(|(now, then)| now - then).collect();
+        let chosen = gained.iter().position(|count| *count == 3);
+        chosen.expect("one server for one client")
+    };
+    let chosen: std::collections::BTreeSet<usize> = (0..20)
+        .map(|net| counts(&format!("203.0.{net}.7")))
+        .collect();
+    assert!(chosen.len() > 1, "several servers for several clients");
+}

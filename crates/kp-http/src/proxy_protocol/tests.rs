@@ -221,6 +221,18 @@ fn checksums() {
     }
 }
 
+/// Each checksum costs a look at every byte: one is enough.
+#[test]
+fn a_second_checksum_is_refused() {
+    let tlvs = [tlv(TYPE_CHECKSUM, &[0; 4]), tlv(TYPE_CHECKSUM, &[0; 4])].concat();
+    let mut bytes = v2(1, 0x11, &v4_block(&tlvs));
+    let sum = crc32c(bytes.iter().copied()).to_be_bytes();
+    let at = FIXED + 12 + 3;
+    bytes[at..at + 4].copy_from_slice(&sum);
+    let refused = ProxyHeader::read(&bytes);
+    assert_eq!(refused, Err(ProxyHeaderError::Broken));
+}
+
 fn value(header: &ProxyHeader, name: &str) -> Option<Vec<u8>> {
     let mut out = Vec::new();
     header.tlv(name, &mut out).then_some(out)

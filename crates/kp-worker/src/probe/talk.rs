@@ -7,6 +7,7 @@
 use super::answer::{Answer, Bench};
 use crate::exhaustion;
 use crate::facts::ConnectionFacts;
+use crate::preamble::introduce;
 use crate::reactor::Worker;
 use crate::secure::{Partner, Secure, Shake};
 use crate::token::{Key, Kind};
@@ -300,7 +301,10 @@ impl Worker {
             }
             transport.errored = false;
         }
-        let Some(partner) = transport.partner() else {
+        if let Err(errno) = self.introduce_check(talk, check) {
+            return Step::Done(Err(Trouble::Socket("send()", errno)));
+        }
+        let Some(partner) = talk.transport.partner() else {
             return self.talk_opened(talk, check);
         };
         talk.stage = Stage::Shake;
@@ -314,6 +318,18 @@ impl Worker {
             Err(error) => Shake::Failed(error),
         };
         self.talk_shaken(talk, check, shake)
+    }
+
+    /// Where the location's `proxy_protocol` says so, a check too begins with a header, but not at a port of its own. The
+    /// header names nobody: kp speaks for itself.
+    fn introduce_check(&mut self, talk: &mut Talk, check: &HealthCheck) -> Result<(), i32> {
+        let facts = ConnectionFacts::of(None, self.clock.unix_ms / 1000);
+        let mut header = Vec::new();
+        kp_proxy::write_proxy_header(&talk.exchange, &self.context(&facts), &mut header);
+        if header.is_empty() || check.port.is_some() {
+            return Ok(());
+        }
+        introduce(&mut talk.transport, &header)
     }
 
     fn talk_shaken(&mut self, talk: &mut Talk, check: &'static HealthCheck, shake: Shake) -> Step {
