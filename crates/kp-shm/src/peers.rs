@@ -152,25 +152,27 @@ impl Peers {
     /// given back when it dies, and the row is kept until [`Peers::leave`] or that death. A private row when the table is
     /// full, or for a process without a row of its own, which could not be given back; see [`Peers::overflows`].
     pub fn claim(&self, key: Key, process: Row) -> PeerRow {
+        self.claim_shared(key, process)
+            .unwrap_or_else(PeerRow::private)
+    }
+
+    /// The same without a private row, which can never be given back: for who has one left over.
+    pub fn claim_shared(&self, key: Key, process: Row) -> Option<PeerRow> {
         let found = self
             .share(process, 0)
             .and_then(|_| self.find_or_insert(key));
         let found = found.and_then(|found| Some((found, self.share(process, found.row)?)));
-        match found {
-            Some((found, share)) => {
-                share.store(share.load(Relaxed).wrapping_add(CLAIM), Relaxed);
-                PeerRow {
-                    cells: self.cells(found.row),
-                    share: Some(share),
-                    shared: true,
-                    first: found.first,
-                }
-            }
-            None => {
-                self.header[OVERFLOWS].fetch_add(1, Relaxed);
-                PeerRow::private()
-            }
-        }
+        let Some((found, share)) = found else {
+            self.header[OVERFLOWS].fetch_add(1, Relaxed);
+            return None;
+        };
+        share.store(share.load(Relaxed).wrapping_add(CLAIM), Relaxed);
+        Some(PeerRow {
+            cells: self.cells(found.row),
+            share: Some(share),
+            shared: true,
+            first: found.first,
+        })
     }
 
     /// Ends a claim; the row must not be used any more. Nothing for a private row.

@@ -341,18 +341,21 @@ impl Group {
             } => Method::Hash,
             Balancer::Hash {
                 consistent: true, ..
-            } => Method::Ketama(Ring::new(&names)),
+            } => match &mut self.method {
+                Method::Ketama(ring) if ring.is_of(&names) => return,
+                _ => Method::Ketama(Ring::new(&names)),
+            },
             Balancer::Random { two } => Method::Random { two },
         };
     }
 
-    /// Which time of an answer is looked at, if any.
-    pub(crate) fn looks_at_last_byte(&self) -> Option<bool> {
+    /// Which time of an answer is looked at, if any. Beside a peer that is quick to fail who answers is no outlier.
+    pub(crate) fn looks_at_last_byte(&self, failed: bool) -> Option<bool> {
         match self.method {
             Method::LeastTime { last_byte, .. } => Some(last_byte),
             _ => self
                 .outliers
-                .is_some_and(|outliers| outliers.latency_factor_percent != 0)
+                .is_some_and(|outliers| !failed && outliers.latency_factor_percent != 0)
                 .then_some(false),
         }
     }

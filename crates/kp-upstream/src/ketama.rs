@@ -3,6 +3,8 @@
 //! A point is `crc32(HOST \0 PORT previous)`, where `previous` is the point before it as four little-endian bytes. Equal
 //! points belong to the server that stands first in the configuration.
 
+use kp_shm::Key;
+
 const POINTS_PER_WEIGHT: u64 = 160;
 /// 8 MiB of points. Weights that would need more are scaled down in proportion, so that memory has a bound; nginx would
 /// take sixteen bytes for each.
@@ -13,6 +15,8 @@ const POINTS_MAX: u64 = 1 << 20;
 pub(crate) struct Ring {
     /// Hash and number of the server name, sorted by hash, without duplicates.
     points: Vec<(u32, u32)>,
+    /// Identity of what it was made of.
+    of: Key,
 }
 
 impl Ring {
@@ -42,7 +46,16 @@ impl Ring {
         points.sort_by_key(|point| point.0);
         points.dedup_by_key(|point| point.0);
         points.shrink_to_fit();
-        Self { points }
+        Self {
+            points,
+            of: identity(servers),
+        }
+    }
+
+    /// Whether it is the ring of these servers: when the addresses of a name change it stays the same, and large weights
+    /// make a ring that takes long to lay.
+    pub(crate) fn is_of(&self, servers: &[(&str, u64)]) -> bool {
+        self.of == identity(servers)
     }
 
     /// The first point at or after `hash`; one past the last means the first.
@@ -56,6 +69,14 @@ impl Ring {
             .get(point as usize % self.points.len().max(1))
             .map_or(0, |point| point.1)
     }
+}
+
+fn identity(servers: &[(&str, u64)]) -> Key {
+    let mut parts: Vec<u8> = Vec::new();
+    for (name, weight) in servers {
+        parts.extend(Key::of(&[name.as_bytes(), &weight.to_le_bytes()]).to_bytes());
+    }
+    Key::of(&[&parts])
 }
 
 /// `HOST \0 PORT` of a server's name as written; a unix path has no port, nor has a name without one.
@@ -126,6 +147,20 @@ mod tests {
         ]);
         assert_eq!(ring.points, expected);
         assert_eq!(ring.points.len(), 8 * 160);
+    }
+
+    #[test]
+    fn a_ring_knows_whose_it_is() {
+        let ring = Ring::new(&[("a:1", 1), ("b:1", 2)]);
+        assert!(ring.is_of(&[("a:1", 1), ("b:1", 2)]));
+        for other in [
+            &[("a:1", 1), ("b:1", 1)][..],
+            &[("b:1", 2), ("a:1", 1)],
+            &[("a:1", 1)],
+            &[],
+        ] {
+            assert!(!ring.is_of(other));
+        }
     }
 
     #[test]

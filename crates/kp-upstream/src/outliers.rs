@@ -11,6 +11,7 @@ use crate::roster::Slot;
 use crate::tried::Tried;
 use kp_config::model::OutlierDetection;
 use kp_shm::{Answers, Ejection};
+use std::sync::atomic::{Ordering::SeqCst, fence};
 
 /// What an attempt came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,7 +76,8 @@ impl Group {
     /// Takes an answer into account.
     pub(crate) fn observe(&mut self, slot: Slot, answer: &Answer, now_ms: u64) {
         let Some(peer) = self.peer(slot) else { return };
-        if let Some(last_byte) = self.looks_at_last_byte() {
+        let failed = answer.outcome == Outcome::Failed || (500..600).contains(&answer.status);
+        if let Some(last_byte) = self.looks_at_last_byte(failed) {
             let time = if last_byte {
                 answer.last_byte_ms
             } else {
@@ -92,10 +94,10 @@ impl Group {
         let Some(outliers) = self.outliers else {
             return;
         };
-        if answer.outcome == Outcome::NotCounted {
+        // Attempts that were under way when it was ejected say nothing new: it returns with a clean record.
+        if answer.outcome == Outcome::NotCounted || peer.facts.ejection().out {
             return;
         }
-        let failed = answer.outcome == Outcome::Failed || (500..600).contains(&answer.status);
         let answers = peer.facts.note_answer(now_ms / WINDOW_MS, failed);
         if let Some(why) = self.offence(&outliers, peer, &answers)
             && let Some(until_ms) = self.eject(&outliers, peer, now_ms)
@@ -167,6 +169,12 @@ impl Group {
         if !peer.facts.replace_ejection(old, new) {
             return None;
         }
+        // Of two processes that eject two peers at once the later sees the earlier here; both may, and then nobody is out.
+        fence(SeqCst);
+        if !self.may_eject(outliers, peer, now_ms) {
+            peer.facts.replace_ejection(new, old);
+            return None;
+        }
         peer.facts.forget_answers();
         Some(until_ms)
     }
@@ -210,7 +218,7 @@ impl Group {
         candidates.sort_unstable();
         let enters = |index: &usize| {
             let peer = self.peers.get(*index);
-            peer.is_some_and(Peer::enter_unconditionally)
+            peer.is_some_and(Peer::enter_as_last_resort)
         };
         candidates
             .into_iter()
@@ -393,6 +401,131 @@ mod tests {
                 }
             )]
         );
+    }
+
+    #[test]
+    fn who_answers_is_not_slow_beside_who_fails_fast() {
+        let outliers = OutlierDetection {
+            latency_factor_percent: 500,
+            ..OFF
+        };
+        let mut groups = groups(group(outliers, 2));
+        for _ in 0..200 {
+            ask(&mut groups, 1_000, |peer| match peer {
+                'a' => (200, 100),
+                _ => (503, 1),
+            });
+        }
+        assert_eq!(changes(&mut groups), []);
+        for _ in 0..200 {
+            ask(&mut groups, 1_000, |peer| {
+                (200, if peer == 'a' { 100 } else { 10 })
+            });
+        }
+        let all = changes(&mut groups);
+        assert!(
+            matches!(all.as_slice(), [('a', PeerChange::Ejected { .. })]),
+            "two are enough to compare: {all:?}"
+        );
+    }
+
+    #[test]
+    fn attempts_that_were_under_way_do_not_count_after_the_return() {
+        let outliers = OutlierDetection {
+            consecutive_5xx: 3,
+            base_time: Duration::from_secs(2),
+            ..OFF
+        };
+        let mut groups = groups(group(outliers, 2));
+        let held: Vec<PeerId> = (0..20).map(|_| pick(&mut groups, 1_000).unwrap()).collect();
+        for peer in held {
+            let status = if letter(peer) == 'a' { 503 } else { 200 };
+            let answer = Answer {
+                outcome: Outcome::Ok,
+                status,
+                header_ms: Some(1),
+                last_byte_ms: Some(1),
+                waited_ms: 1,
+            };
+            groups.observe(peer, &answer, 1_000);
+            groups.finished(peer, Outcome::Ok, 1_000);
+        }
+        assert_eq!(changes(&mut groups).len(), 1);
+        run(&mut groups, 4, 3_000, "a");
+        let all = changes(&mut groups);
+        assert_eq!(all, [('a', PeerChange::Returned)], "two failures since");
+        run(&mut groups, 2, 3_000, "a");
+        assert_eq!(changes(&mut groups).len(), 1, "the third");
+    }
+
+    #[test]
+    fn two_processes_never_eject_everybody() {
+        let shm = Shm::private().unwrap();
+        let outliers = OutlierDetection {
+            consecutive_5xx: 2,
+            ..OFF
+        };
+        for round in 0..200u64 {
+            let group = Upstream {
+                name: format!("u{round}"),
+                zone: Some("z".to_owned()),
+                ..group(outliers, 2)
+            };
+            let barrier = std::sync::Barrier::new(2);
+            std::thread::scope(|scope| {
+                for slot in 0..2u32 {
+                    let (shm, group, barrier) = (&shm, &group, &barrier);
+                    scope.spawn(move || {
+                        let process = shm.scoreboard().claim(1, slot);
+                        let group = std::slice::from_ref(group);
+                        let mut groups = Groups::new(group, shm, process, 1);
+                        // Each is about to eject a peer of its own.
+                        let peer = groups.peers(U).nth(slot as usize).unwrap();
+                        let group = groups.only();
+                        barrier.wait();
+                        let peer = group.peer(peer.slot()).unwrap();
+                        group.eject(&outliers, peer, 1_000);
+                        barrier.wait();
+                        let out = |peer: &Peer| peer.is_out(1_000);
+                        assert!(!group.peers.iter().all(out), "round {round}");
+                    });
+                }
+            });
+        }
+    }
+
+    #[test]
+    fn a_last_resort_that_answers_is_well() {
+        let shm = Shm::private().unwrap();
+        let process = shm.scoreboard().claim(1, 0);
+        let group = Upstream {
+            checks: vec![crate::fixture::check()],
+            max_ejected_percent: Some(50),
+            ..upstream(Balancer::RoundRobin, servers(&[1, 1, 1, 1]))
+        };
+        let mut groups = Groups::new(&[group], &shm, process, 1);
+        for _ in 0..2 {
+            let peer = pick(&mut groups, 1_000).unwrap();
+            assert!(groups.finished(peer, Outcome::Failed, 1_000));
+        }
+        let once = kp_shm::Thresholds {
+            fails: 1,
+            passes: 1,
+        };
+        for port in 3..=4 {
+            let check = shm
+                .checks()
+                .claim("u", &format!("127.0.0.1:{port}"), "", process);
+            check.record(false, once, 0, 1_000);
+        }
+        let mut tried = Tried::new();
+        let first = groups.pick(U, &at(1_001), &mut tried).unwrap();
+        groups.finished(first, Outcome::Failed, 1_001);
+        let second = groups.pick(U, &at(1_001), &mut tried).unwrap();
+        assert_ne!(first, second, "it failed longest ago");
+        groups.finished(second, Outcome::Ok, 1_001);
+        let peer = groups.only().peer(second.slot()).unwrap();
+        assert!(!peer.is_out(1_002), "it answered");
     }
 
     #[test]

@@ -109,6 +109,22 @@ impl Peer {
         self.is_up() && self.facts.admit(self.max_conns)
     }
 
+    /// Takes a place in flight although it is left alone. Its success ends the rest: were it not so, everything would
+    /// go to one peer until its time is over.
+    pub(crate) fn enter_as_last_resort(&self) -> bool {
+        if !self.enter_unconditionally() {
+            return false;
+        }
+        let health = self.facts.health();
+        let trial = Health {
+            on_trial: true,
+            ..health
+        };
+        // Whoever is faster knows something newer.
+        let _ = health.on_trial || self.facts.replace_health(health, trial);
+        true
+    }
+
     fn claim_trial(&self, now_ms: u64) -> bool {
         loop {
             let health = self.facts.health();

@@ -311,7 +311,7 @@ impl Roster {
 
     fn rows(&mut self, address: &str, which: &[u8]) -> (PeerRow, PeerRow) {
         let Some(zone) = &self.upstream.zone else {
-            let row = self.spare.pop().unwrap_or_else(PeerRow::private);
+            let row = self.private_row();
             return (row, row);
         };
         let [group, zone, address] = [
@@ -325,7 +325,12 @@ impl Roster {
     }
 
     fn row(&mut self, key: Key) -> PeerRow {
-        self.shm.peers().claim(key, self.process)
+        let shared = self.shm.peers().claim_shared(key, self.process);
+        shared.unwrap_or_else(|| self.private_row())
+    }
+
+    fn private_row(&mut self) -> PeerRow {
+        self.spare.pop().unwrap_or_else(PeerRow::private)
     }
 }
 
