@@ -6,7 +6,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// Longest header that is read, as in nginx. One of version 1 has at most [`LINE_MAX`] bytes.
+/// Longest header that is read, as in nginx. One of version 1 has at most 107 bytes.
 pub const PROXY_HEADER_MAX: usize = 4096;
 /// Longest line of version 1, its end included (§2.1).
 const LINE_MAX: usize = 107;
