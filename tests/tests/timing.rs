@@ -488,3 +488,84 @@ fn two_thousand_slow_clients_stay_inside_the_budget() {
     }
     assert!(most < 2 * BUDGET, "{} MiB with the kernel's", most >> 20);
 }
+
+/// The share of `A` among requests made one after the other around this moment.
+fn share_at(kp: &Kp, moment: Instant) -> f64 {
+    const REQUESTS: u32 = 200;
+    kp_tests::wait::pause(moment.saturating_duration_since(Instant::now()));
+    let its = (0..REQUESTS).filter(|_| kp.get("/").text() == "A");
+    its.count() as f64 / f64::from(REQUESTS)
+}
+
+/// Weights grow with the time since the first answer after the rest: one eleventh of the traffic after a second, a third
+/// after five, half after ten.
+///
+/// Shows: server
+#[test]
+fn a_share_grows_for_ten_seconds() {
+    let _alone = alone();
+    let well = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let is_well = well.clone();
+    let (one, two) = (
+        Origin::start(move |connection: &mut Conversation| {
+            connection.request()?;
+            if !is_well.load(std::sync::atomic::Ordering::Relaxed) {
+                return Ok(());
+            }
+            connection.send("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 1\r\n\r\nA")
+        }),
+        Origin::named_once("B"),
+    );
+    let text = "http { upstream u { server %ONE% fail_timeout=1s slow_start=10s; server %TWO% slow_start=10s; }
+        server { listen %LISTEN%; location / { proxy_pass http://u; } } }";
+    let kp = Setup::new(text)
+        .with("ONE", one.address())
+        .with("TWO", two.address())
+        .start();
+    for _ in 0..4 {
+        assert_eq!(kp.get("/").text(), "B");
+    }
+    well.store(true, std::sync::atomic::Ordering::Relaxed);
+    kp_tests::wait::until(SOON, "the peer is tried", || kp.get("/").text() == "A");
+    let began = Instant::now();
+    let early = share_at(&kp, began + millis(900));
+    assert!((0.02..=0.15).contains(&early), "after 1 s: {early}");
+    let half = share_at(&kp, began + millis(4900));
+    assert!((0.25..=0.40).contains(&half), "after 5 s: {half}");
+    let whole = share_at(&kp, began + millis(10_100));
+    assert!((0.45..=0.55).contains(&whole), "after 10 s: {whole}");
+}
+
+/// Four clients at once, so that the slow peer is tempting as long as the fast one is busy.
+///
+/// Shows: least_time
+#[test]
+fn ten_times_slower_means_at_most_fifteen_of_a_hundred() {
+    let _alone = alone();
+    let origin = |name: &'static str, time_ms| {
+        Origin::start(move |connection: &mut Conversation| {
+            connection.request()?;
+            connection.pause(millis(time_ms));
+            connection.send(format!(
+                "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 1\r\n\r\n{name}"
+            ))
+        })
+    };
+    let (slow, fast) = (origin("A", 200), origin("B", 20));
+    for method in ["header", "last_byte", "header inflight"] {
+        let text = "http { upstream u { least_time %METHOD%; server %ONE%; server %TWO%; }
+            server { listen %LISTEN%; location / { proxy_pass http://u; } } }";
+        let kp = Setup::new(text)
+            .with("METHOD", method)
+            .with("ONE", slow.address())
+            .with("TWO", fast.address())
+            .start();
+        let its: usize = std::thread::scope(|scope| {
+            let client = || (0..50).filter(|_| kp.get("/").text() == "A").count();
+            let clients: Vec<_> = (0..4).map(|_| scope.spawn(client)).collect();
+            let counts = clients.into_iter().map(|client| client.join().unwrap());
+            counts.sum()
+        });
+        assert!((1..=30).contains(&its), "{method}: {its} of 200");
+    }
+}
