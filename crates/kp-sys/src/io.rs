@@ -16,22 +16,21 @@ use std::time::Duration;
 /// end of the stream (or `max` was 0).
 #[inline]
 pub fn recv_into(socket: &impl AsFd, buffer: &mut Vec<u8>, max: usize) -> io::Result<usize> {
-    if max == 0 {
-        return Ok(0);
-    }
-    buffer.reserve(max);
-    let spare = buffer.spare_capacity_mut();
-    let room = spare.len().min(max);
-    let (room, _) = spare.split_at_mut(room);
-    let count = SockRef::from(socket).recv(room)?;
-    let length = buffer.len() + count;
-    // SAFETY: recv initialised `count` bytes of the spare capacity, which start at the old length.
-    unsafe { buffer.set_len(length) };
-    Ok(count)
+    append(buffer, max, |room| SockRef::from(socket).recv(room))
 }
 
 /// The same, but what is received stays where it is, for the next call to receive it again.
 pub fn peek_into(socket: &impl AsFd, buffer: &mut Vec<u8>, max: usize) -> io::Result<usize> {
+    append(buffer, max, |room| SockRef::from(socket).peek(room))
+}
+
+/// Appends what `receive` writes, which says how many bytes from the beginning of its room that were.
+#[inline]
+fn append(
+    buffer: &mut Vec<u8>,
+    max: usize,
+    receive: impl FnOnce(&mut [MaybeUninit<u8>]) -> io::Result<usize>,
+) -> io::Result<usize> {
     if max == 0 {
         return Ok(0);
     }
@@ -39,9 +38,10 @@ pub fn peek_into(socket: &impl AsFd, buffer: &mut Vec<u8>, max: usize) -> io::Re
     let spare = buffer.spare_capacity_mut();
     let room = spare.len().min(max);
     let (room, _) = spare.split_at_mut(room);
-    let count = SockRef::from(socket).peek(room)?;
+    let count = receive(room)?;
     let length = buffer.len() + count;
-    // SAFETY: peek initialised `count` bytes of the spare capacity, which start at the old length.
+    // SAFETY: both callers hand the room to recv, with or without MSG_PEEK, which initialised `count` bytes of the spare
+    // capacity; they start at the old length.
     unsafe { buffer.set_len(length) };
     Ok(count)
 }
