@@ -9,7 +9,7 @@ BIN ?= $(TARGET)/release/kp
 export CARGO PORT TARGET DESTDIR PREFIX BIN
 
 .DEFAULT_GOAL := help
-.PHONY: help build run reload test check bench fuzz install install-files deb deb-test nginx-tests probe clean bench-reload brownout soak scale
+.PHONY: help build run reload test check bench fuzz install install-files deb deb-test nginx-tests probe clean bench-reload brownout experiments soak scale
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -65,6 +65,11 @@ soak: ## reloads, kills, upgrades, rotations in random order under load (SEED= M
 	@scripts/need cargo cc
 	$(CARGO) build --locked --profile quick -p kp
 	KP_BIN=$$(realpath $(TARGET)/quick/kp) $(CARGO) test --locked -p kp-tests --test soak -- $(or $(SEED),$$(date +%s)) $(or $(MINUTES),6)
+
+experiments: ## what a proxy adds, a loop that stands still, slow readers, kept connections; writes docs/experiments.md
+	@scripts/need cargo cc python3 wrk taskset openssl
+	$(CARGO) build --locked --release -p kp
+	@scripts/experiments
 
 fuzz: ## the property tests, with many more cases (CASES=20000)
 	@scripts/need cargo cc
