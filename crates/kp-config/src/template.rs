@@ -194,8 +194,10 @@ builtins! {
     UpstreamResponseLength = "upstream_response_length",
     UpstreamResponseTime = "upstream_response_time",
     UpstreamStatus = "upstream_status",
-    /// kp's own: the documented token of the failure that ended the request, `-` without one.
+    /// kp's own: the documented token of why kp answered by itself or ended the request, `-` without one.
     FailureReason = "kp_reason",
+    /// kp's own: the circumstances of that failure.
+    FailureDetail = "kp_reason_detail",
     Uri = "uri",
 }
 

@@ -52,7 +52,7 @@ pub fn failure_answer(
     let keep = keep && failure.after() == After::Keep;
     write(
         out,
-        &Answer::status(status),
+        &Answer::status(status, failure.reason()),
         fields,
         exchange,
         program,

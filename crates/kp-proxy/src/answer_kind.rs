@@ -3,6 +3,7 @@
 //! Nothing is encoded here. An [`Answer`] is a status with what `return` or a redirect gave it; the page, the headers and
 //! the absolute form of a redirect are made where answers are encoded.
 
+use crate::reason::Reason;
 use kp_config::model::{RegexId, UserVar};
 
 /// What became of a request once it was routed.
@@ -17,7 +18,7 @@ pub enum Routed {
 }
 
 /// An answer kp gives without a handler.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answer {
     /// The status. 444 and 499 never come here.
     pub status: u16,
@@ -28,32 +29,36 @@ pub struct Answer {
     pub location: Option<Vec<u8>>,
     /// Whether `error_page` may take it over; not for `return CODE TEXT`.
     pub interceptable: bool,
+    /// Why kp answers.
+    pub reason: Reason,
 }
 
 impl Answer {
     /// A status with its built-in page, which `error_page` may take over.
-    pub fn status(status: u16) -> Self {
+    pub fn status(status: u16, reason: Reason) -> Self {
         Self {
             status,
+            body: None,
+            location: None,
             interceptable: true,
-            ..Self::default()
+            reason,
         }
     }
 
     /// A redirect to a target.
-    pub fn redirect(status: u16, location: Vec<u8>) -> Self {
+    pub fn redirect(status: u16, location: Vec<u8>, reason: Reason) -> Self {
         Self {
             location: Some(location),
-            ..Self::status(status)
+            ..Self::status(status, reason)
         }
     }
 
     /// `return CODE TEXT`.
     pub fn text(status: u16, body: Vec<u8>) -> Self {
         Self {
-            status,
             body: Some(body),
-            ..Self::default()
+            interceptable: false,
+            ..Self::status(status, Reason::Return)
         }
     }
 }
@@ -80,6 +85,27 @@ pub enum Fault {
     RegexLimit(RegexId),
     /// A `map` that needs its own value.
     VariableCycle(UserVar),
+}
+
+impl Fault {
+    /// Why the request ends with a 500.
+    pub(crate) fn reason(&self) -> Reason {
+        match self {
+            Self::Cycle => Reason::RedirectCycle,
+            Self::NoNamedLocation => Reason::NoNamedLocation,
+            Self::EmptyUri => Reason::EmptyUri,
+            Self::RegexLimit(_) => Reason::RegexLimit,
+            Self::VariableCycle(_) => Reason::Internal,
+        }
+    }
+
+    /// The answer to a request that it ended; no error page is asked where the fault is in one.
+    pub(crate) fn answer(&self, interceptable: bool) -> Answer {
+        Answer {
+            interceptable,
+            ..Answer::status(500, self.reason())
+        }
+    }
 }
 
 /// The error log's sentence about a fault.

@@ -1,7 +1,9 @@
 //! The exchange: one request/response pair, the unit of work.
 
 use crate::answer_kind::Fault;
+use crate::explain::Circumstances;
 use crate::machine::Machine;
+use crate::reason::Reason;
 use crate::tls::{TlsFacts, UpstreamTls};
 use kp_config::model::{Level, ListenerId, LocationId, RegexId, ServerId, UpstreamId};
 use kp_http::{ProxyHeader, RequestHead, ResponseHead};
@@ -274,8 +276,10 @@ pub struct Record {
     pub completed: bool,
     /// What exactly was wrong, for the error log line of the failure.
     pub detail: Option<String>,
-    /// `$kp_reason`: token of the failure that ended it.
-    pub reason: Option<&'static str>,
+    /// `$kp_reason`: why the client got what it got; `None`: the whole answer is an upstream's or a file's.
+    pub reason: Option<Reason>,
+    /// What `$kp_reason_detail` says besides.
+    pub circumstances: Circumstances,
     /// Lines for the error log that are no failures; written and cleared by whoever drives the exchange.
     pub notes: Vec<(Level, String)>,
     /// What went wrong inside kp while routing or evaluating; written to the error log and cleared by whoever drives the exchange.

@@ -1,10 +1,11 @@
 //! What can go wrong with an exchange, as one table.
 //!
 //! Decides for every cause: the status the client gets, whether another peer may be tried, whether it counts against
-//! the peer, what becomes of the client connection, the documented token (docs/reasons.md), and the sentence and level
-//! of the error log. Does not decide whether a retry is possible at this moment (tries, time, idempotency, the body):
+//! the peer, what becomes of the client connection, the reason (whose words are `crate::reason`'s), and the sentence and
+//! level of the error log. Does not decide whether a retry is possible at this moment (tries, time, idempotency, the body):
 //! that is `kp_upstream`'s and `step`'s, with [`Failure::retry`] as the input.
 
+use crate::reason::{Reason, Side};
 use kp_config::model::Level;
 use kp_http::{HeadCause, HeadError};
 use kp_upstream::{Outcome, retry};
@@ -18,17 +19,6 @@ pub struct Failure {
     pub cause: Cause,
 }
 
-/// Who is to blame.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Side {
-    /// The client.
-    Client,
-    /// The upstream.
-    Upstream,
-    /// kp itself, its configuration or its resources.
-    Own,
-}
-
 /// What the exchange was doing; in the error log as nginx's ` while …`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
@@ -38,6 +28,8 @@ pub enum Phase {
     RequestHead,
     /// Routing and admission.
     Route,
+    /// A file is looked for or opened.
+    File,
     /// The request body is being taken.
     RequestBody,
     /// A peer is chosen and connected to.
@@ -175,6 +167,8 @@ pub enum Cause {
     OutOfMemory,
     /// Something that cannot be explained to the client: a regular expression over its step limit, a file error.
     Internal,
+    /// A file that is being sent cannot be read on.
+    FileBroken,
     /// `worker_shutdown_timeout` ended the exchange.
     Shutdown,
 }
@@ -193,11 +187,23 @@ pub enum After {
 }
 
 /// Error numbers that need a name here; the values are Linux's.
+const ECONNRESET: i32 = 104;
 const ETIMEDOUT: i32 = 110;
+const ECONNREFUSED: i32 = 111;
 
 /// Error numbers a peer can cause; anything else on connect is `crit`, as in nginx: EPIPE, ECONNRESET, ENOTCONN,
 /// ETIMEDOUT, ECONNREFUSED, ENETDOWN, ENETUNREACH, EHOSTDOWN, EHOSTUNREACH.
-const ORDINARY: [i32; 9] = [32, 104, 107, ETIMEDOUT, 111, 100, 101, 112, 113];
+const ORDINARY: [i32; 9] = [
+    32,
+    ECONNRESET,
+    107,
+    ETIMEDOUT,
+    ECONNREFUSED,
+    100,
+    101,
+    112,
+    113,
+];
 
 impl Failure {
     /// Puts a cause and a phase together.
@@ -207,62 +213,7 @@ impl Failure {
 
     /// Who is to blame.
     pub fn side(&self) -> Side {
-        match self.cause {
-            Cause::BadRequest
-            | Cause::BadVersion
-            | Cause::UnknownCoding
-            | Cause::ConnectMethod
-            | Cause::PlainHttp
-            | Cause::ClientCertificate
-            | Cause::NoClientCertificate
-            | Cause::Misdirected
-            | Cause::TargetTooLong
-            | Cause::HeadTooLarge
-            | Cause::BodyTooLarge(_)
-            | Cause::BadBody
-            | Cause::ClientHeadTimeout
-            | Cause::ClientBodyTimeout
-            | Cause::ClientSendTimeout
-            | Cause::ClientTooSlow
-            | Cause::ClientReadsTooSlow
-            | Cause::ClientGone
-            | Cause::RateLimited { .. }
-            | Cause::PlacesTaken { .. }
-            | Cause::AccessDenied
-            | Cause::ClientCut => Side::Client,
-            Cause::NoLivePeer
-            | Cause::QueueFull
-            | Cause::QueueTimeout
-            | Cause::ConnectFailed(_)
-            | Cause::ConnectTimeout
-            | Cause::TlsHandshake
-            | Cause::TlsVerify
-            | Cause::StaleConnection
-            | Cause::SendFailed(_)
-            | Cause::SendTimeout
-            | Cause::UpstreamClosed
-            | Cause::UpstreamReset(_)
-            | Cause::UpstreamTimeout
-            | Cause::TryTimeout
-            | Cause::UpstreamInvalidHead
-            | Cause::UpstreamHeadTooLarge
-            | Cause::UpstreamStatus(_)
-            | Cause::BodyTruncated
-            | Cause::BodyReset(_)
-            | Cause::BodyTimeout
-            | Cause::BodyInvalid
-            | Cause::TunnelTimeout => Side::Upstream,
-            Cause::Loop
-            | Cause::OwnCertificate
-            | Cause::BadTarget
-            | Cause::NameNotResolved(_)
-            | Cause::RedirectCycle
-            | Cause::TooManyActive
-            | Cause::Overload
-            | Cause::OutOfMemory
-            | Cause::Internal
-            | Cause::Shutdown => Side::Own,
-        }
+        self.reason().side()
     }
 
     /// The status the client gets, or the log alone where nothing can be sent any more; 0: the status already sent stays.
@@ -316,6 +267,7 @@ impl Failure {
             | Cause::BodyTimeout
             | Cause::BodyInvalid
             | Cause::TunnelTimeout
+            | Cause::FileBroken
             | Cause::Shutdown => 0,
         }
     }
@@ -377,6 +329,7 @@ impl Failure {
             | Cause::Overload
             | Cause::OutOfMemory
             | Cause::Internal
+            | Cause::FileBroken
             | Cause::Shutdown => None,
         }
     }
@@ -458,69 +411,101 @@ impl Failure {
             | Cause::BodyTimeout
             | Cause::BodyInvalid
             | Cause::TunnelTimeout
+            | Cause::FileBroken
             | Cause::Shutdown => After::Abort,
             Cause::ClientGone | Cause::ClientCut => After::Gone,
         }
     }
 
-    /// The documented token: `$kp_reason`, a metric label. Listed in docs/reasons.md.
-    pub fn token(&self) -> &'static str {
+    /// Who ended the connection it is about; `None`: it stays, or nobody knows.
+    pub fn closed_by(&self) -> Option<Side> {
         match self.cause {
-            Cause::BadRequest => "bad_request",
-            Cause::BadVersion => "bad_version",
-            Cause::UnknownCoding => "unknown_transfer_encoding",
-            Cause::ConnectMethod => "connect_method",
-            Cause::PlainHttp => "plain_http",
-            Cause::ClientCertificate => "client_certificate",
-            Cause::NoClientCertificate => "no_client_certificate",
-            Cause::Misdirected => "misdirected",
-            Cause::TargetTooLong => "target_too_long",
-            Cause::HeadTooLarge => "head_too_large",
-            Cause::BodyTooLarge(_) => "body_too_large",
-            Cause::BadBody => "bad_body",
-            Cause::ClientHeadTimeout => "client_head_timeout",
-            Cause::ClientBodyTimeout => "client_body_timeout",
-            Cause::ClientSendTimeout => "client_send_timeout",
-            Cause::ClientTooSlow => "client_too_slow",
-            Cause::ClientReadsTooSlow => "client_reads_too_slow",
-            Cause::ClientGone => "client_gone",
-            Cause::ClientCut => "client_cut",
-            Cause::Loop => "loop",
-            Cause::NoLivePeer => "no_live_upstreams",
-            Cause::QueueFull => "queue_full",
-            Cause::QueueTimeout => "queue_timeout",
-            Cause::ConnectFailed(_) => "connect_failed",
-            Cause::ConnectTimeout => "connect_timeout",
-            Cause::TlsHandshake => "upstream_tls_failed",
-            Cause::TlsVerify => "upstream_certificate",
-            Cause::OwnCertificate => "own_certificate",
-            Cause::StaleConnection => "stale_connection",
-            Cause::SendFailed(_) => "upstream_send_failed",
-            Cause::SendTimeout => "upstream_send_timeout",
-            Cause::UpstreamClosed => "upstream_closed",
-            Cause::UpstreamReset(_) => "upstream_reset",
-            Cause::UpstreamTimeout => "upstream_timeout",
-            Cause::TryTimeout => "try_timeout",
-            Cause::UpstreamInvalidHead => "upstream_invalid_header",
-            Cause::UpstreamHeadTooLarge => "upstream_head_too_large",
-            Cause::UpstreamStatus(_) => "upstream_status",
-            Cause::BodyTruncated => "body_truncated",
-            Cause::BodyReset(_) => "body_reset",
-            Cause::BodyTimeout => "body_timeout",
-            Cause::BodyInvalid => "body_invalid",
-            Cause::TunnelTimeout => "tunnel_timeout",
-            Cause::BadTarget => "bad_target",
-            Cause::NameNotResolved(_) => "name_not_resolved",
-            Cause::RedirectCycle => "redirect_cycle",
-            Cause::RateLimited { .. } => "rate_limited",
-            Cause::PlacesTaken { .. } => "connections_limited",
-            Cause::AccessDenied => "access_denied",
-            Cause::TooManyActive => "too_many_active",
-            Cause::Overload => "overload",
-            Cause::OutOfMemory => "out_of_memory",
-            Cause::Internal => "internal",
-            Cause::Shutdown => "shutdown",
+            Cause::ClientGone | Cause::ClientCut => Some(Side::Client),
+            Cause::ConnectFailed(ECONNREFUSED | ECONNRESET)
+            | Cause::StaleConnection
+            | Cause::SendFailed(_)
+            | Cause::UpstreamClosed
+            | Cause::UpstreamReset(_)
+            | Cause::BodyTruncated
+            | Cause::BodyReset(_) => Some(Side::Upstream),
+            Cause::ConnectTimeout
+            | Cause::TlsVerify
+            | Cause::SendTimeout
+            | Cause::UpstreamTimeout
+            | Cause::TryTimeout
+            | Cause::UpstreamInvalidHead
+            | Cause::UpstreamHeadTooLarge => Some(Side::Own),
+            _ => match self.after() {
+                After::Close | After::Abort => Some(Side::Own),
+                After::Keep | After::Gone => None,
+            },
         }
+    }
+
+    /// Its row in the table of reasons.
+    pub fn reason(&self) -> Reason {
+        match self.cause {
+            Cause::BadRequest => Reason::BadRequest,
+            Cause::BadVersion => Reason::BadVersion,
+            Cause::UnknownCoding => Reason::UnknownCoding,
+            Cause::ConnectMethod => Reason::ConnectMethod,
+            Cause::PlainHttp => Reason::PlainHttp,
+            Cause::ClientCertificate => Reason::ClientCertificate,
+            Cause::NoClientCertificate => Reason::NoClientCertificate,
+            Cause::Misdirected => Reason::Misdirected,
+            Cause::TargetTooLong => Reason::TargetTooLong,
+            Cause::HeadTooLarge => Reason::HeadTooLarge,
+            Cause::BodyTooLarge(_) => Reason::BodyTooLarge,
+            Cause::BadBody => Reason::BadBody,
+            Cause::ClientHeadTimeout => Reason::ClientHeadTimeout,
+            Cause::ClientBodyTimeout => Reason::ClientBodyTimeout,
+            Cause::ClientSendTimeout => Reason::ClientSendTimeout,
+            Cause::ClientTooSlow => Reason::ClientTooSlow,
+            Cause::ClientReadsTooSlow => Reason::ClientReadsTooSlow,
+            Cause::ClientGone => Reason::ClientGone,
+            Cause::ClientCut => Reason::ClientCut,
+            Cause::Loop => Reason::Loop,
+            Cause::NoLivePeer => Reason::NoLivePeer,
+            Cause::QueueFull => Reason::QueueFull,
+            Cause::QueueTimeout => Reason::QueueTimeout,
+            Cause::ConnectFailed(_) => Reason::ConnectFailed,
+            Cause::ConnectTimeout => Reason::ConnectTimeout,
+            Cause::TlsHandshake => Reason::TlsHandshake,
+            Cause::TlsVerify => Reason::TlsVerify,
+            Cause::OwnCertificate => Reason::OwnCertificate,
+            Cause::StaleConnection => Reason::StaleConnection,
+            Cause::SendFailed(_) => Reason::SendFailed,
+            Cause::SendTimeout => Reason::SendTimeout,
+            Cause::UpstreamClosed => Reason::UpstreamClosed,
+            Cause::UpstreamReset(_) => Reason::UpstreamReset,
+            Cause::UpstreamTimeout => Reason::UpstreamTimeout,
+            Cause::TryTimeout => Reason::TryTimeout,
+            Cause::UpstreamInvalidHead => Reason::UpstreamInvalidHead,
+            Cause::UpstreamHeadTooLarge => Reason::UpstreamHeadTooLarge,
+            Cause::UpstreamStatus(_) => Reason::UpstreamStatus,
+            Cause::BodyTruncated => Reason::BodyTruncated,
+            Cause::BodyReset(_) => Reason::BodyReset,
+            Cause::BodyTimeout => Reason::BodyTimeout,
+            Cause::BodyInvalid => Reason::BodyInvalid,
+            Cause::TunnelTimeout => Reason::TunnelTimeout,
+            Cause::BadTarget => Reason::BadTarget,
+            Cause::NameNotResolved(_) => Reason::NameNotResolved,
+            Cause::RedirectCycle => Reason::RedirectCycle,
+            Cause::RateLimited { .. } => Reason::RateLimited,
+            Cause::PlacesTaken { .. } => Reason::PlacesTaken,
+            Cause::AccessDenied => Reason::AccessDenied,
+            Cause::TooManyActive => Reason::TooManyActive,
+            Cause::Overload => Reason::Overload,
+            Cause::OutOfMemory => Reason::OutOfMemory,
+            Cause::Internal => Reason::Internal,
+            Cause::FileBroken => Reason::FileError,
+            Cause::Shutdown => Reason::Shutdown,
+        }
+    }
+
+    /// The documented token: `$kp_reason`, a metric label.
+    pub fn token(&self) -> &'static str {
+        self.reason().token()
     }
 
     /// How loud it is in the error log.
@@ -579,6 +564,7 @@ impl Failure {
             | Cause::TooManyActive
             | Cause::Overload
             | Cause::OutOfMemory
+            | Cause::FileBroken
             | Cause::Internal => Level::Error,
         }
     }
@@ -617,757 +603,55 @@ impl Failure {
             cause,
         }
     }
-
-    /// Appends the error log's sentence in nginx's words, ` while …` included; `detail` says what was wrong where the
-    /// reporter knows it (text of a [`HeadError`], a name that is no group), or is empty.
-    pub fn write_text(&self, detail: &str, out: &mut String) {
-        let noun = match self.cause {
-            Cause::BadRequest
-            | Cause::BadVersion
-            | Cause::UnknownCoding
-            | Cause::TargetTooLong
-            | Cause::HeadTooLarge => Some("client sent "),
-            Cause::UpstreamInvalidHead => Some("upstream sent "),
-            Cause::TlsHandshake | Cause::TlsVerify | Cause::OwnCertificate => Some(""),
-            _ => None,
-        };
-        match noun {
-            // What was sent is the detail itself.
-            Some(subject) if !detail.is_empty() => {
-                out.push_str(subject);
-                out.push_str(detail);
-            }
-            _ => self.write_sentence(detail, out),
-        }
-        if let Some(errno) = self.errno() {
-            write_errno(errno, out);
-        }
-        let action = self.phase.action();
-        if !action.is_empty() {
-            out.push_str(" while ");
-            out.push_str(action);
-        }
-    }
-
-    fn write_sentence(&self, detail: &str, out: &mut String) {
-        if let Cause::NameNotResolved(code) = self.cause {
-            out.push_str(if detail.is_empty() { "a name" } else { detail });
-            out.push(' ');
-            out.push_str(self.sentence());
-            out.push_str(" (");
-            out.push_str(itoa::Buffer::new().format(code));
-            out.push_str(resolver_words(code));
-            out.push(')');
-            return;
-        }
-        out.push_str(self.sentence());
-        match self.cause {
-            Cause::BodyTooLarge(Some(bytes)) => {
-                out.push_str(": ");
-                out.push_str(itoa::Buffer::new().format(bytes));
-                out.push_str(" bytes");
-            }
-            Cause::UpstreamStatus(status) => {
-                out.push(' ');
-                out.push_str(itoa::Buffer::new().format(status));
-            }
-            _ => {}
-        }
-        if !detail.is_empty() {
-            out.push_str(match self.cause {
-                // The detail is the rest of the sentence.
-                Cause::RateLimited { .. } | Cause::PlacesTaken { .. } => "",
-                _ => ": ",
-            });
-            out.push_str(detail);
-        }
-    }
-
-    fn sentence(&self) -> &'static str {
-        match self.cause {
-            Cause::BadRequest => "client sent invalid request",
-            Cause::BadVersion => "client sent invalid version",
-            Cause::UnknownCoding => "client sent unknown \"Transfer-Encoding\"",
-            Cause::ConnectMethod => "client sent CONNECT or TRACE method",
-            Cause::PlainHttp => "client sent plain HTTP request to HTTPS port",
-            Cause::ClientCertificate => "client SSL certificate verify error",
-            Cause::NoClientCertificate => "client sent no required SSL certificate",
-            Cause::Misdirected => {
-                "client attempted to request the server name different from the one that was negotiated"
-            }
-            Cause::TargetTooLong => "client sent too long URI",
-            Cause::HeadTooLarge => "client sent too large request",
-            Cause::BodyTooLarge(Some(_)) => "client intended to send too large body",
-            Cause::BodyTooLarge(None) => "client intended to send too large chunked body",
-            Cause::BadBody => "client sent invalid chunked body",
-            Cause::ClientHeadTimeout | Cause::ClientBodyTimeout | Cause::ClientSendTimeout => {
-                "client timed out"
-            }
-            Cause::ClientTooSlow => "client sends slower than client_min_rate",
-            Cause::ClientReadsTooSlow => "client reads slower than send_min_rate",
-            Cause::ClientGone => self.phase.client_left(),
-            Cause::ClientCut => "client prematurely closed connection",
-            Cause::Loop => "request came back to this proxy",
-            Cause::NoLivePeer => "no live upstreams",
-            Cause::QueueFull => "upstream queue is full",
-            Cause::QueueTimeout => "upstream queue timed out",
-            Cause::ConnectFailed(_) => "connect() failed",
-            Cause::TlsHandshake => "SSL_do_handshake() failed",
-            Cause::TlsVerify => "upstream SSL certificate verify error",
-            Cause::OwnCertificate => "cannot load certificate",
-            Cause::StaleConnection => "upstream closed keepalive connection",
-            Cause::SendFailed(_) => "send() failed",
-            Cause::ConnectTimeout
-            | Cause::SendTimeout
-            | Cause::UpstreamTimeout
-            | Cause::TryTimeout
-            | Cause::BodyTimeout
-            | Cause::TunnelTimeout => "upstream timed out",
-            Cause::UpstreamClosed | Cause::BodyTruncated => {
-                "upstream prematurely closed connection"
-            }
-            Cause::UpstreamReset(_) | Cause::BodyReset(_) => "recv() failed",
-            Cause::UpstreamInvalidHead => "upstream sent invalid header",
-            Cause::UpstreamHeadTooLarge => "upstream sent too big header",
-            Cause::UpstreamStatus(_) => "upstream answered with status",
-            Cause::BodyInvalid => "upstream sent invalid chunked response",
-            Cause::BadTarget => "invalid URL",
-            Cause::NameNotResolved(_) => "could not be resolved",
-            Cause::RedirectCycle => "rewrite or internal redirection cycle",
-            Cause::OutOfMemory => "worker_memory is not enough",
-            Cause::RateLimited { .. } => "limiting requests",
-            Cause::PlacesTaken { .. } => "limiting connections",
-            Cause::AccessDenied => "access forbidden by rule",
-            Cause::TooManyActive => "max_active_requests are not enough",
-            Cause::Overload => "worker connections or buffers are not enough",
-            Cause::Internal => "request could not be processed",
-            Cause::Shutdown => "worker shutdown timeout, exchange is ended",
-        }
-    }
-
-    fn errno(&self) -> Option<i32> {
-        match self.cause {
-            Cause::ConnectFailed(errno)
-            | Cause::SendFailed(errno)
-            | Cause::UpstreamReset(errno)
-            | Cause::BodyReset(errno) => Some(errno),
-            Cause::ClientHeadTimeout
-            | Cause::ClientBodyTimeout
-            | Cause::ClientSendTimeout
-            | Cause::ConnectTimeout
-            | Cause::SendTimeout
-            | Cause::UpstreamTimeout
-            | Cause::TryTimeout
-            | Cause::BodyTimeout
-            | Cause::TunnelTimeout => Some(ETIMEDOUT),
-            _ => None,
-        }
-    }
 }
 
 impl Phase {
-    /// A client that left, and what it takes along.
-    fn client_left(self) -> &'static str {
-        match self {
-            Self::Connect
-            | Self::Handshake
-            | Self::SendRequest
-            | Self::AwaitHead
-            | Self::ReadBody
-            | Self::SendResponse => {
-                "client prematurely closed connection, so upstream connection is closed too"
-            }
-            _ => "client prematurely closed connection",
-        }
-    }
-
-    /// nginx's name of it; empty where nginx says nothing.
-    pub fn action(self) -> &'static str {
-        match self {
-            Self::RequestLine => "reading client request line",
-            Self::RequestHead => "reading client request headers",
-            Self::Route | Self::RequestBody => "",
-            Self::Connect => "connecting to upstream",
-            Self::Handshake => "SSL handshaking to upstream",
-            Self::SendRequest => "sending request to upstream",
-            Self::AwaitHead => "reading response header from upstream",
-            Self::ReadBody => "reading upstream",
-            Self::SendResponse => "sending to client",
-            Self::Tunnel => "proxying upgraded connection",
-        }
-    }
-}
-
-/// nginx's words for a name server's code.
-fn resolver_words(code: u16) -> &'static str {
-    match code {
-        1 => ": Format error",
-        2 => ": Server failure",
-        3 => ": Host not found",
-        4 => ": Unimplemented",
-        5 => ": Operation refused",
-        110 => ": Operation timed out",
-        _ => ": Unknown error",
-    }
-}
-
-/// Appends ` (111: Connection refused)`.
-fn write_errno(errno: i32, out: &mut String) {
-    out.push_str(" (");
-    out.push_str(itoa::Buffer::new().format(errno));
-    let text = std::io::Error::from_raw_os_error(errno).to_string();
-    // The standard library appends the number in its own form; the log line has it in front.
-    let text = text.split(" (os error").next().unwrap_or_default();
-    out.push_str(": ");
-    out.push_str(text);
-    out.push(')');
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use kp_http::{HeadLimits, HeadReader, Method};
-    use std::collections::BTreeSet;
-
-    /// One of each, with the phase it usually comes in.
-    const ALL: [(Phase, Cause); 54] = [
-        (Phase::RequestHead, Cause::BadRequest),
-        (Phase::RequestLine, Cause::BadVersion),
-        (Phase::RequestHead, Cause::UnknownCoding),
-        (Phase::RequestHead, Cause::ConnectMethod),
-        (Phase::RequestHead, Cause::PlainHttp),
-        (Phase::RequestHead, Cause::ClientCertificate),
-        (Phase::RequestHead, Cause::NoClientCertificate),
-        (Phase::RequestHead, Cause::Misdirected),
-        (Phase::RequestLine, Cause::TargetTooLong),
-        (Phase::RequestHead, Cause::HeadTooLarge),
-        (Phase::RequestBody, Cause::BodyTooLarge(Some(30))),
-        (Phase::RequestBody, Cause::BadBody),
-        (Phase::RequestHead, Cause::ClientHeadTimeout),
-        (Phase::RequestBody, Cause::ClientBodyTimeout),
-        (Phase::SendResponse, Cause::ClientSendTimeout),
-        (Phase::RequestBody, Cause::ClientTooSlow),
-        (Phase::SendResponse, Cause::ClientReadsTooSlow),
-        (Phase::AwaitHead, Cause::ClientGone),
-        (Phase::RequestBody, Cause::ClientCut),
-        (Phase::Route, Cause::Loop),
-        (Phase::Connect, Cause::NoLivePeer),
-        (Phase::Connect, Cause::QueueFull),
-        (Phase::Connect, Cause::QueueTimeout),
-        (Phase::Connect, Cause::ConnectFailed(111)),
-        (Phase::Connect, Cause::ConnectTimeout),
-        (Phase::Handshake, Cause::TlsHandshake),
-        (Phase::Handshake, Cause::TlsVerify),
-        (Phase::Handshake, Cause::OwnCertificate),
-        (Phase::AwaitHead, Cause::StaleConnection),
-        (Phase::SendRequest, Cause::SendFailed(32)),
-        (Phase::SendRequest, Cause::SendTimeout),
-        (Phase::AwaitHead, Cause::UpstreamClosed),
-        (Phase::AwaitHead, Cause::UpstreamReset(104)),
-        (Phase::AwaitHead, Cause::UpstreamTimeout),
-        (Phase::AwaitHead, Cause::TryTimeout),
-        (Phase::AwaitHead, Cause::UpstreamInvalidHead),
-        (Phase::AwaitHead, Cause::UpstreamHeadTooLarge),
-        (Phase::AwaitHead, Cause::UpstreamStatus(503)),
-        (Phase::ReadBody, Cause::BodyTruncated),
-        (Phase::ReadBody, Cause::BodyReset(104)),
-        (Phase::ReadBody, Cause::BodyTimeout),
-        (Phase::ReadBody, Cause::BodyInvalid),
-        (Phase::Tunnel, Cause::TunnelTimeout),
-        (Phase::Connect, Cause::BadTarget),
-        (Phase::Route, Cause::NameNotResolved(3)),
-        (Phase::Route, Cause::RedirectCycle),
-        (
-            Phase::Route,
-            Cause::RateLimited {
-                status: 503,
-                level: Level::Error,
-            },
-        ),
-        (
-            Phase::Route,
-            Cause::PlacesTaken {
-                status: 503,
-                level: Level::Error,
-            },
-        ),
-        (Phase::Route, Cause::AccessDenied),
-        (Phase::Route, Cause::TooManyActive),
-        (Phase::Route, Cause::Overload),
-        (Phase::Route, Cause::OutOfMemory),
-        (Phase::Route, Cause::Internal),
-        (Phase::ReadBody, Cause::Shutdown),
+    /// Every one, in the order of their numbers.
+    pub const ALL: [Self; 12] = [
+        Self::RequestLine,
+        Self::RequestHead,
+        Self::Route,
+        Self::File,
+        Self::RequestBody,
+        Self::Connect,
+        Self::Handshake,
+        Self::SendRequest,
+        Self::AwaitHead,
+        Self::ReadBody,
+        Self::SendResponse,
+        Self::Tunnel,
     ];
 
-    fn text(phase: Phase, cause: Cause, detail: &str) -> String {
-        let mut out = String::new();
-        Failure::new(phase, cause).write_text(detail, &mut out);
-        out
+    /// Its number in shared memory.
+    pub fn index(self) -> u8 {
+        self as u8
     }
 
-    /// The rows of the design's table, column by column.
-    #[test]
-    fn the_table() {
-        use Cause::*;
-        use retry::Failure as Next;
-        let rows: &[(Cause, u16, Option<Next>, Outcome, After)] = &[
-            (BadRequest, 400, None, Outcome::NotCounted, After::Close),
-            (BadBody, 400, None, Outcome::NotCounted, After::Close),
-            (TargetTooLong, 414, None, Outcome::NotCounted, After::Close),
-            (HeadTooLarge, 431, None, Outcome::NotCounted, After::Close),
-            (
-                BodyTooLarge(None),
-                413,
-                None,
-                Outcome::NotCounted,
-                After::Close,
-            ),
-            (BadVersion, 505, None, Outcome::NotCounted, After::Close),
-            (UnknownCoding, 501, None, Outcome::NotCounted, After::Close),
-            (ConnectMethod, 405, None, Outcome::NotCounted, After::Close),
-            (PlainHttp, 497, None, Outcome::NotCounted, After::Close),
-            (
-                ClientCertificate,
-                495,
-                None,
-                Outcome::NotCounted,
-                After::Close,
-            ),
-            (
-                NoClientCertificate,
-                496,
-                None,
-                Outcome::NotCounted,
-                After::Close,
-            ),
-            (Misdirected, 421, None, Outcome::NotCounted, After::Keep),
-            (
-                ClientHeadTimeout,
-                408,
-                None,
-                Outcome::NotCounted,
-                After::Close,
-            ),
-            (
-                ClientBodyTimeout,
-                408,
-                None,
-                Outcome::NotCounted,
-                After::Close,
-            ),
-            (ClientGone, 499, None, Outcome::NotCounted, After::Gone),
-            (ClientCut, 400, None, Outcome::NotCounted, After::Gone),
-            (
-                ClientSendTimeout,
-                0,
-                None,
-                Outcome::NotCounted,
-                After::Abort,
-            ),
-            (Loop, 508, None, Outcome::NotCounted, After::Keep),
-            (
-                NoLivePeer,
-                502,
-                Some(Next::NoLivePeer),
-                Outcome::NotCounted,
-                After::Keep,
-            ),
-            (
-                ConnectFailed(111),
-                502,
-                Some(Next::Error),
-                Outcome::Failed,
-                After::Keep,
-            ),
-            (
-                ConnectTimeout,
-                504,
-                Some(Next::Timeout),
-                Outcome::Failed,
-                After::Keep,
-            ),
-            (
-                QueueFull,
-                503,
-                Some(Next::NoLivePeer),
-                Outcome::NotCounted,
-                After::Keep,
-            ),
-            (
-                QueueTimeout,
-                503,
-                Some(Next::NoLivePeer),
-                Outcome::NotCounted,
-                After::Keep,
-            ),
-            (
-                TlsHandshake,
-                502,
-                Some(Next::Error),
-                Outcome::Failed,
-                After::Keep,
-            ),
-            (
-                TlsVerify,
-                502,
-                Some(Next::Error),
-                Outcome::Failed,
-                After::Keep,
-            ),
-            (OwnCertificate, 500, None, Outcome::NotCounted, After::Keep),
-            (
-                StaleConnection,
-                502,
-                Some(Next::Stale),
-                Outcome::NotCounted,
-                After::Keep,
-            ),
-            (
-                SendFailed(32),
-                502,
-                Some(Next::Error),
-                Outcome::Failed,
-                After::Keep,
-            ),
-            (
-                SendTimeout,
-                504,
-                Some(Next::Timeout),
-                Outcome::Failed,
-                After::Keep,
-            ),
-            (
-                UpstreamClosed,
-                502,
-                Some(Next::Error),
-                Outcome::Failed,
-                After::Keep,
-            ),
-            (
-                UpstreamReset(104),
-                502,
-                Some(Next::Error),
-                Outcome::Failed,
-                After::Keep,
-            ),
-            (
-                TryTimeout,
-                504,
-                Some(Next::Timeout),
-                Outcome::Failed,
-                After::Keep,
-            ),
-            (
-                UpstreamTimeout,
-                504,
-                Some(Next::Timeout),
-                Outcome::Failed,
-                After::Keep,
-            ),
-            (
-                UpstreamInvalidHead,
-                502,
-                Some(Next::InvalidHeader),
-                Outcome::Failed,
-                After::Keep,
-            ),
-            (
-                UpstreamHeadTooLarge,
-                502,
-                Some(Next::InvalidHeader),
-                Outcome::Failed,
-                After::Keep,
-            ),
-            (
-                UpstreamStatus(500),
-                500,
-                Some(Next::Status(500)),
-                Outcome::Failed,
-                After::Keep,
-            ),
-            (
-                UpstreamStatus(403),
-                403,
-                Some(Next::Status(403)),
-                Outcome::Ok,
-                After::Keep,
-            ),
-            (
-                UpstreamStatus(404),
-                404,
-                Some(Next::Status(404)),
-                Outcome::Ok,
-                After::Keep,
-            ),
-            (BodyTruncated, 0, None, Outcome::Ok, After::Abort),
-            (BodyReset(104), 0, None, Outcome::Ok, After::Abort),
-            (BodyTimeout, 0, None, Outcome::Ok, After::Abort),
-            (BodyInvalid, 0, None, Outcome::Ok, After::Abort),
-            (TunnelTimeout, 0, None, Outcome::Ok, After::Abort),
-            (BadTarget, 500, None, Outcome::NotCounted, After::Close),
-            (
-                NameNotResolved(3),
-                502,
-                None,
-                Outcome::NotCounted,
-                After::Keep,
-            ),
-            (RedirectCycle, 500, None, Outcome::NotCounted, After::Close),
-            (
-                RateLimited {
-                    status: 429,
-                    level: Level::Warn,
-                },
-                429,
-                None,
-                Outcome::NotCounted,
-                After::Keep,
-            ),
-            (
-                PlacesTaken {
-                    status: 503,
-                    level: Level::Error,
-                },
-                503,
-                None,
-                Outcome::NotCounted,
-                After::Keep,
-            ),
-            (AccessDenied, 403, None, Outcome::NotCounted, After::Keep),
-            (TooManyActive, 503, None, Outcome::NotCounted, After::Keep),
-            (Overload, 503, None, Outcome::NotCounted, After::Close),
-            (OutOfMemory, 503, None, Outcome::NotCounted, After::Close),
-            (ClientTooSlow, 408, None, Outcome::NotCounted, After::Close),
-            (
-                ClientReadsTooSlow,
-                0,
-                None,
-                Outcome::NotCounted,
-                After::Abort,
-            ),
-            (Internal, 500, None, Outcome::NotCounted, After::Close),
-            (Shutdown, 0, None, Outcome::NotCounted, After::Abort),
-        ];
-        for &(cause, status, retry, mark, after) in rows {
-            let failure = Failure::new(Phase::AwaitHead, cause);
-            assert_eq!(failure.status(), status, "{cause:?}");
-            assert_eq!(failure.retry(), retry, "{cause:?}");
-            assert_eq!(failure.peer_mark(true), mark, "{cause:?}");
-            assert_eq!(failure.after(), after, "{cause:?}");
+    /// The phase of a number.
+    pub fn of_index(index: u8) -> Option<Self> {
+        Self::ALL.get(usize::from(index)).copied()
+    }
+
+    /// Its word in `$kp_reason_detail`.
+    pub fn token(self) -> &'static str {
+        match self {
+            Self::RequestLine => "request_line",
+            Self::RequestHead => "request_head",
+            Self::Route => "route",
+            Self::File => "file",
+            Self::RequestBody => "request_body",
+            Self::Connect => "connect",
+            Self::Handshake => "handshake",
+            Self::SendRequest => "send_request",
+            Self::AwaitHead => "await_head",
+            Self::ReadBody => "read_body",
+            Self::SendResponse => "send_response",
+            Self::Tunnel => "tunnel",
         }
-        for (phase, cause) in ALL {
-            let token = Failure::new(phase, cause).token();
-            assert!(
-                rows.iter()
-                    .any(|row| Failure::new(phase, row.0).token() == token),
-                "no row for {cause:?}"
-            );
-        }
-    }
-
-    /// docs/reasons.md has one row per token, `| `token` | status | … |`, and no other.
-    #[test]
-    fn every_token_is_documented() {
-        let page = include_str!("../../../docs/reasons.md");
-        let listed: BTreeSet<(&str, &str)> = page
-            .lines()
-            .filter_map(|line| {
-                let mut cells = line.strip_prefix("| `")?.split('|');
-                let token = cells.next()?.trim().trim_end_matches('`');
-                Some((token, cells.next()?.trim()))
-            })
-            .collect();
-        let mut expected = BTreeSet::new();
-        for (phase, cause) in ALL {
-            let failure = Failure::new(phase, cause);
-            let status = match (failure.status(), cause) {
-                (_, Cause::UpstreamStatus(_)) => "as sent".to_owned(),
-                (0, _) => "–".to_owned(),
-                (status, _) => crate::wire_status(status).to_string(),
-            };
-            expected.insert((failure.token(), status));
-        }
-        let expected: BTreeSet<(&str, &str)> = expected
-            .iter()
-            .map(|(token, status)| (*token, status.as_str()))
-            .collect();
-        assert_eq!(listed, expected);
-        assert_eq!(listed.len(), ALL.len());
-    }
-
-    /// The sentences people's log scanners look for.
-    #[test]
-    fn texts_are_nginx_s() {
-        let cases = [
-            (
-                text(Phase::AwaitHead, Cause::UpstreamTimeout, ""),
-                "upstream timed out (110: Connection timed out) while reading response header from upstream",
-            ),
-            (
-                text(Phase::Connect, Cause::ConnectTimeout, ""),
-                "upstream timed out (110: Connection timed out) while connecting to upstream",
-            ),
-            (
-                text(Phase::Connect, Cause::ConnectFailed(111), ""),
-                "connect() failed (111: Connection refused) while connecting to upstream",
-            ),
-            (
-                text(
-                    Phase::Handshake,
-                    Cause::TlsVerify,
-                    "upstream SSL certificate verify error: (18:self-signed certificate)",
-                ),
-                "upstream SSL certificate verify error: (18:self-signed certificate) while SSL handshaking to upstream",
-            ),
-            (
-                text(Phase::AwaitHead, Cause::UpstreamClosed, ""),
-                "upstream prematurely closed connection while reading response header from upstream",
-            ),
-            (
-                text(Phase::ReadBody, Cause::BodyTruncated, ""),
-                "upstream prematurely closed connection while reading upstream",
-            ),
-            (
-                text(Phase::AwaitHead, Cause::UpstreamReset(104), ""),
-                "recv() failed (104: Connection reset by peer) while reading response header from upstream",
-            ),
-            (
-                text(
-                    Phase::RequestHead,
-                    Cause::ClientCertificate,
-                    "(18:self-signed certificate)",
-                ),
-                "client SSL certificate verify error: (18:self-signed certificate) while reading client request headers",
-            ),
-            (
-                text(Phase::RequestHead, Cause::NoClientCertificate, ""),
-                "client sent no required SSL certificate while reading client request headers",
-            ),
-            (
-                text(Phase::RequestHead, Cause::PlainHttp, ""),
-                "client sent plain HTTP request to HTTPS port while reading client request headers",
-            ),
-            (
-                text(Phase::Route, Cause::NameNotResolved(3), "other.test"),
-                "other.test could not be resolved (3: Host not found)",
-            ),
-            (
-                text(Phase::Connect, Cause::NoLivePeer, ""),
-                "no live upstreams while connecting to upstream",
-            ),
-            (
-                text(Phase::RequestBody, Cause::BodyTooLarge(Some(30)), ""),
-                "client intended to send too large body: 30 bytes",
-            ),
-            (
-                text(
-                    Phase::AwaitHead,
-                    Cause::UpstreamInvalidHead,
-                    "invalid header name: \"Bo gus\"",
-                ),
-                "upstream sent invalid header name: \"Bo gus\" while reading response header from upstream",
-            ),
-            (
-                text(Phase::RequestHead, Cause::ClientHeadTimeout, ""),
-                "client timed out (110: Connection timed out) while reading client request headers",
-            ),
-            (
-                text(Phase::RequestLine, Cause::TargetTooLong, ""),
-                "client sent too long URI while reading client request line",
-            ),
-            (
-                text(Phase::AwaitHead, Cause::ClientGone, ""),
-                "client prematurely closed connection, so upstream connection is closed too while reading response header from upstream",
-            ),
-        ];
-        for (got, expected) in cases {
-            assert_eq!(got, expected);
-        }
-    }
-
-    /// What a parser says about a head becomes the sentence, and the status follows the parser's.
-    #[test]
-    fn refused_heads() {
-        let limits = HeadLimits {
-            line_max: 64,
-            ..HeadLimits::default()
-        };
-        let request = |bytes: &[u8]| {
-            let mut head = kp_http::RequestHead::default();
-            let error = HeadReader::default()
-                .request(&mut bytes.to_vec(), &mut head, &limits)
-                .expect_err("refused");
-            let failure = Failure::request_head(&error);
-            assert_eq!(failure.status(), error.status());
-            text(failure.phase, failure.cause, &error.to_string())
-        };
-        assert_eq!(
-            request(b"GET / HTTP/1.1\r\nBogus\r\n\r\n"),
-            "client sent header line without a colon: \"Bogus\" while reading client request headers"
-        );
-        assert_eq!(
-            request(b"\x16\x03\x01"),
-            "client sent invalid method while reading client request line"
-        );
-        assert_eq!(
-            request(b"GET / HTTP/3.0\r\n\r\n"),
-            "client sent unsupported HTTP version while reading client request line"
-        );
-        let long = format!("GET /{} HTTP/1.1\r\n\r\n", "x".repeat(100));
-        assert_eq!(
-            request(long.as_bytes()),
-            "client sent too long URI while reading client request line"
-        );
-        let response = |bytes: &[u8]| {
-            let mut head = kp_http::ResponseHead::default();
-            let read = HeadReader::default().response(
-                &mut bytes.to_vec(),
-                &mut head,
-                Method::Get,
-                &limits,
-            );
-            let error = read.expect_err("refused");
-            let failure = Failure::response_head(&error);
-            (
-                failure.cause,
-                text(failure.phase, failure.cause, &error.to_string()),
-            )
-        };
-        let (cause, said) = response(b"HTTP/1.1 200 OK\r\nContent-Length: 2x\r\n\r\n");
-        assert_eq!(cause, Cause::UpstreamInvalidHead);
-        assert!(
-            said.starts_with("upstream sent invalid \"Content-Length\" header"),
-            "{said}"
-        );
-        assert!(
-            said.ends_with(" while reading response header from upstream"),
-            "{said}"
-        );
-        let long = format!("HTTP/1.1 200 OK\r\nX: {}\r\n\r\n", "x".repeat(100));
-        assert_eq!(response(long.as_bytes()).0, Cause::UpstreamHeadTooLarge);
-    }
-
-    #[test]
-    fn levels() {
-        assert_eq!(
-            Failure::new(Phase::RequestHead, Cause::BadRequest).level(),
-            Level::Info
-        );
-        assert_eq!(
-            Failure::new(Phase::RequestBody, Cause::BodyTooLarge(None)).level(),
-            Level::Error
-        );
-        assert_eq!(
-            Failure::new(Phase::Connect, Cause::ConnectFailed(111)).level(),
-            Level::Error
-        );
-        assert_eq!(
-            Failure::new(Phase::Connect, Cause::ConnectFailed(2)).level(),
-            Level::Crit
-        );
-        assert_eq!(
-            Failure::new(Phase::AwaitHead, Cause::UpstreamTimeout).level(),
-            Level::Error
-        );
     }
 }
+
+mod text;
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -8,7 +8,7 @@ use crate::answer::{self, ALLOW_FILE, Answered, carries, write_content_type, wri
 use crate::client_head::{ClientHead, can_chunk, expects_trailers, is_head, replacement};
 use crate::program::Program;
 use crate::request_head::field_value;
-use crate::{Answer, Context, Exchange};
+use crate::{Answer, Context, Exchange, Phase, Reason};
 use kp_http::target::{Escape, escape_uri};
 use kp_http::{Framing, Known, Method, RequestHead, encode};
 use std::ops::Range;
@@ -50,7 +50,16 @@ pub fn file_head(
 ) -> FileReply {
     let request = &exchange.request;
     if request.method.is_none() && !matches!(request.head.method, Method::Get | Method::Head) {
-        return refuse(out, 405, ALLOW_FILE, exchange, program, context, keep);
+        return refuse(
+            out,
+            405,
+            Reason::MethodNotAllowed,
+            ALLOW_FILE,
+            exchange,
+            program,
+            context,
+            keep,
+        );
     }
     let etag = Etag::new(file);
     let forced = request.forced_status;
@@ -62,12 +71,30 @@ pub fn file_head(
         Verdict::Whole
     };
     match verdict {
-        Verdict::PreconditionFailed => refuse(out, 412, b"", exchange, program, context, keep),
+        Verdict::PreconditionFailed => refuse(
+            out,
+            412,
+            Reason::PreconditionFailed,
+            b"",
+            exchange,
+            program,
+            context,
+            keep,
+        ),
         Verdict::Unsatisfiable => {
             let mut field = b"Content-Range: bytes */".to_vec();
             encode::number(&mut field, file.size);
             field.extend_from_slice(b"\r\n");
-            refuse(out, 416, &field, exchange, program, context, keep)
+            refuse(
+                out,
+                416,
+                Reason::RangeNotSatisfiable,
+                &field,
+                exchange,
+                program,
+                context,
+                keep,
+            )
         }
         Verdict::NotModified => write(
             out,
@@ -109,21 +136,27 @@ pub fn directory_redirect(exchange: &Exchange) -> Answer {
         location.push(b'?');
         location.extend_from_slice(&exchange.request.args);
     }
-    Answer::redirect(301, location)
+    Answer::redirect(301, location, Reason::DirectoryRedirect)
 }
 
+#[allow(
+    clippy::too_many_arguments,
+    reason = "one call site's facts, each used once"
+)]
 fn refuse(
     out: &mut Vec<u8>,
     status: u16,
+    reason: Reason,
     fields: &[u8],
     exchange: &mut Exchange,
     program: &Program,
     context: &Context<'_>,
     keep: bool,
 ) -> FileReply {
+    exchange.explain(reason, Phase::File);
     FileReply::Done(answer::write(
         out,
-        &Answer::status(status),
+        &Answer::status(status, reason),
         fields,
         exchange,
         program,

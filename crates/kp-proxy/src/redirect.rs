@@ -5,7 +5,7 @@
 use crate::answer_kind::{Answer, ErrorAction, Fault};
 use crate::route::{URI_CHANGES_MAX, count_change, root_of};
 use crate::vars::Evaluation;
-use crate::{Context, Exchange, Program};
+use crate::{Context, Exchange, Program, Reason};
 use kp_config::model::{ErrorPage, ErrorPageStatus, ErrorPageTarget};
 use kp_http::Method;
 
@@ -114,7 +114,10 @@ impl Program {
                 match uri.first() {
                     Some(b'/') => redirect_to_page(exchange, context, &uri),
                     Some(b'@') => named_location(exchange, context, &uri),
-                    _ => return Some(ErrorAction::Answer(elsewhere(page, uri))),
+                    _ => {
+                        let reason = exchange.record.reason.unwrap_or(Reason::Intercepted);
+                        return Some(ErrorAction::Answer(elsewhere(page, uri, reason)));
+                    }
                 }
             }
         };
@@ -123,10 +126,7 @@ impl Program {
                 exchange.request.forced_status = forced;
                 ErrorAction::Reroute
             }
-            Err(_) => ErrorAction::Answer(Answer {
-                interceptable: false,
-                ..Answer::status(500)
-            }),
+            Err(fault) => ErrorAction::Answer(fault.answer(false)),
         })
     }
 }
@@ -160,14 +160,14 @@ fn redirect_to_page(
     Ok(())
 }
 
-/// A redirect to another server: 302 unless the directive names another redirect status.
-fn elsewhere(page: &ErrorPage, location: Vec<u8>) -> Answer {
+/// A redirect to another server, for the reason the client would have got an error: 302 unless the directive names another redirect status.
+fn elsewhere(page: &ErrorPage, location: Vec<u8>, reason: Reason) -> Answer {
     let status = match page.answer {
         ErrorPageStatus::Fixed(status @ (301 | 302 | 303 | 307 | 308)) => status,
         _ => 302,
     };
     Answer {
         interceptable: false,
-        ..Answer::redirect(status, location)
+        ..Answer::redirect(status, location, reason)
     }
 }

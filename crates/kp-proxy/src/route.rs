@@ -9,7 +9,7 @@ use crate::failure::{Cause, Failure, Phase};
 use crate::locations::{self, Found};
 use crate::machine::BodyState;
 use crate::script::{Flow, Run};
-use crate::{Context, Exchange, Program};
+use crate::{Context, Exchange, Program, Reason};
 use kp_config::model::{LocationId, LocationMatch};
 use kp_http::target::{Escape, escape_uri, host_name, normalise};
 use kp_http::{Framing, Method, Version};
@@ -144,10 +144,10 @@ impl Program {
                 Routed::Answer(after_error_page(answer, exchange))
             }
             Ok(routed) if !ran_out => routed,
-            Ok(_) => Routed::Answer(Answer::status(500)),
+            Ok(_) => Routed::Answer(Answer::status(500, Reason::RegexLimit)),
             Err(fault) => {
                 exchange.record.fault = Some(fault);
-                Routed::Answer(Answer::status(500))
+                Routed::Answer(fault.answer(true))
             }
         }
     }
@@ -158,7 +158,7 @@ impl Program {
             Method::Connect | Method::Trace
         );
         if refused && !exchange.request.internal {
-            return Ok(Routed::Answer(Answer::status(405)));
+            return Ok(Routed::Answer(Answer::status(405, Reason::ConnectMethod)));
         }
         let root = root_of(exchange, context);
         if exchange.location == root {
@@ -205,7 +205,7 @@ impl Program {
         };
         let answer = |answer| Ok(Some(Routed::Answer(answer)));
         if location.internal && !exchange.request.internal {
-            return answer(Answer::status(404));
+            return answer(Answer::status(404, Reason::InternalLocation));
         }
         if let (Framing::Length(length), Some(max)) =
             (exchange.request.head.framing, location.client_max_body_size)
@@ -215,14 +215,15 @@ impl Program {
             // Its error page is had without it.
             exchange.machine.body = BodyState::Consumed;
             let failure = Failure::new(Phase::Route, Cause::BodyTooLarge(Some(length)));
-            exchange.record.reason = Some(failure.token());
+            exchange.explain_failure(&failure);
             exchange.machine.reported = Some(failure);
-            return answer(Answer::status(413));
+            return answer(Answer::status(413, Reason::BodyTooLarge));
         }
         if found == Found::MissingSlash {
             return answer(Answer::redirect(
                 301,
                 with_slash(&location.matches, &exchange.request.args),
+                Reason::PrefixRedirect,
             ));
         }
         Ok(None)

@@ -6,7 +6,7 @@
 
 use crate::answer_kind::{Answer, Fault};
 use crate::vars::Evaluation;
-use crate::{Context, Exchange, Program};
+use crate::{Context, Exchange, Program, Reason};
 use kp_config::model::{
     Condition, LocationId, LocationMatch, RegexId, Return, Rewrite, RewriteFlag,
 };
@@ -288,7 +288,7 @@ impl<'a> Run<'a> {
             location.push(if has_args { b'&' } else { b'?' });
             location.extend_from_slice(&exchange.request.args);
         }
-        Flow::Answer(Answer::redirect(status, location))
+        Flow::Answer(Answer::redirect(status, location, Reason::RewriteRedirect))
     }
 
     fn answer(&self, answer: &Return, exchange: &mut Exchange) -> Flow {
@@ -309,7 +309,7 @@ impl<'a> Run<'a> {
             }
             Return::Redirect(status, template) => {
                 self.evaluation().template(template, exchange, &mut text);
-                Flow::Answer(Answer::redirect(*status, text))
+                Flow::Answer(Answer::redirect(*status, text, Reason::Return))
             }
         }
     }
@@ -319,9 +319,11 @@ fn without_text(status: u16) -> Flow {
     match status {
         // nginx ends the connection for these three, since it uses the numbers for just that.
         408 | 444 | 499 => Flow::Close(status),
-        301 | 302 | 303 | 307 | 308 => Flow::Answer(Answer::redirect(status, Vec::new())),
+        301 | 302 | 303 | 307 | 308 => {
+            Flow::Answer(Answer::redirect(status, Vec::new(), Reason::Return))
+        }
         ..400 => Flow::Answer(Answer::text(status, Vec::new())),
-        _ => Flow::Answer(Answer::status(status)),
+        _ => Flow::Answer(Answer::status(status, Reason::Return)),
     }
 }
 

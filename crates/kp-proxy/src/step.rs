@@ -22,9 +22,9 @@ use crate::route::begin_refused;
 use crate::target::resolve_target;
 use crate::tls_policy;
 use crate::{
-    After, Answer, Attempt, Context, ErrorAction, Exchange, Failure, Fault, Program, Routed, begin,
-    directory_redirect, forwarding, internal_redirect, named_location, real_ip, response_head,
-    vars,
+    After, Answer, Attempt, Context, ErrorAction, Exchange, Failure, Fault, Program, Reason,
+    Routed, begin, directory_redirect, forwarding, internal_redirect, named_location, real_ip,
+    response_head, vars,
 };
 use kp_config::model::{
     BodyInFile, Handler, Location, ProxyHttpVersion, RequestBuffering, UpstreamId,
@@ -156,6 +156,7 @@ impl Exchange {
             }
             Routed::Answer(answer) => self.answer(answer, program, context),
             Routed::Close(status) => {
+                self.explain(Reason::ReturnClose, failure::Phase::Route);
                 self.machine.phase = Phase::Answer;
                 self.response.status = status;
                 Action::Close
@@ -327,6 +328,7 @@ impl Exchange {
             response_head::carry_challenges(self);
             match program.error_page(self, status, context) {
                 Some(ErrorAction::Reroute) => {
+                    self.explain(Reason::Intercepted, failure::Phase::AwaitHead);
                     self.end_attempt(context);
                     return self.route_again(program, context);
                 }
@@ -337,6 +339,7 @@ impl Exchange {
                 None => self.response.carried.clear(),
             }
         }
+        self.explain_nothing();
         self.machine.phase = Phase::Relay;
         Action::ForwardHead
     }
@@ -355,6 +358,7 @@ impl Exchange {
                 return self.on_upstream_failed(invalid, program, context);
             }
             self.note_status(status, context);
+            self.explain_nothing();
             self.machine.phase = Phase::Tunnel;
             return Action::Tunnel;
         }
@@ -391,7 +395,8 @@ impl Exchange {
         } else {
             let Some((path, args)) = response_head::accel_target(uri) else {
                 // As nginx: a URI that leads outside is one that is not there.
-                return self.answer(Answer::status(404), program, context);
+                let answer = Answer::status(404, Reason::BadAccelRedirect);
+                return self.answer(answer, program, context);
             };
             if self.request.head.method != Method::Head {
                 self.request.method = Some("GET");
@@ -409,10 +414,7 @@ impl Exchange {
     ) -> Action {
         match moved {
             Ok(()) => self.route_again(program, context),
-            Err(_) => self.respond(Answer {
-                interceptable: false,
-                ..Answer::status(500)
-            }),
+            Err(fault) => self.respond(fault.answer(false)),
         }
     }
 
@@ -424,7 +426,7 @@ impl Exchange {
     ) -> Action {
         let method = self.file_method();
         if !matches!(method, Method::Get | Method::Head | Method::Post) {
-            return self.answer(Answer::status(405), program, context);
+            return self.answer(method_not_allowed(), program, context);
         }
         let mut path = Vec::new();
         vars::variable(
@@ -462,8 +464,9 @@ impl Exchange {
         }
         // As nginx, which looks for the file first: what is not there is 404 for a POST, too.
         if self.file_method() == Method::Post {
-            return self.answer(Answer::status(405), program, context);
+            return self.answer(method_not_allowed(), program, context);
         }
+        self.explain_nothing();
         self.machine.phase = Phase::Answer;
         Action::SendFile(file)
     }
@@ -475,13 +478,13 @@ impl Exchange {
         context: &Context<'_>,
     ) -> Action {
         let answer = match error {
-            FileError::NotFound(_) => Answer::status(404),
-            FileError::Forbidden(_) => Answer::status(403),
-            FileError::Other(_) => Answer::status(500),
+            FileError::NotFound(_) => Answer::status(404, Reason::FileNotFound),
+            FileError::Forbidden(_) => Answer::status(403, Reason::FileForbidden),
+            FileError::Other(_) => Answer::status(500, Reason::FileError),
             FileError::Directory => directory_redirect(self),
             FileError::Elsewhere(uri) => return self.serve_index(uri, program, context),
             FileError::Exhausted(_) => {
-                let failure = Failure::new(failure::Phase::Route, Cause::Overload);
+                let failure = Failure::new(failure::Phase::File, Cause::Overload);
                 return self.fail(failure, program, context);
             }
         };
@@ -496,7 +499,7 @@ impl Exchange {
 
     /// Answers a failure, by the error page where there is one.
     fn fail(&mut self, failure: Failure, program: &Program, context: &Context<'_>) -> Action {
-        self.record.reason = Some(failure.token());
+        self.explain_failure(&failure);
         self.machine.failure = Some(failure);
         self.machine.reported = Some(failure);
         self.machine.phase = Phase::Answer;
@@ -512,6 +515,7 @@ impl Exchange {
         if !answer.interceptable {
             return self.respond(answer);
         }
+        self.explain_answer(&answer);
         match program.error_page(self, answer.status, context) {
             Some(ErrorAction::Reroute) => self.route_again(program, context),
             Some(ErrorAction::Answer(answer)) => self.respond(answer),
@@ -520,13 +524,14 @@ impl Exchange {
     }
 
     fn respond(&mut self, answer: Answer) -> Action {
+        self.explain_answer(&answer);
         self.machine.phase = Phase::Answer;
         Action::Respond(answer)
     }
 
     /// The answer has begun and cannot be completed.
     fn truncate(&mut self, failure: Failure, context: &Context<'_>) -> Action {
-        self.record.reason = Some(failure.token());
+        self.explain_end(&failure);
         self.machine.failure = Some(failure);
         self.machine.reported = Some(failure);
         self.machine.outcome = Some(failure.peer_mark(false));
@@ -565,7 +570,7 @@ impl Exchange {
 
     /// Ends without an answer; the log has `status` where none was sent.
     fn end_silently(&mut self, failure: Failure, status: u16, context: &Context<'_>) -> Action {
-        self.record.reason = Some(failure.token());
+        self.explain_end(&failure);
         self.machine.failure = Some(failure);
         self.machine.reported = Some(failure);
         self.machine.outcome = Some(failure.peer_mark(false));
@@ -576,6 +581,10 @@ impl Exchange {
         self.machine.phase = Phase::Answer;
         Action::Close
     }
+}
+
+fn method_not_allowed() -> Answer {
+    Answer::status(405, Reason::MethodNotAllowed)
 }
 
 fn elapsed(started_ms: u64, context: &Context<'_>) -> u32 {

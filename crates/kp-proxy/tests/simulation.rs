@@ -973,11 +973,11 @@ impl<'a> Life<'a> {
         for attempt in &self.exchange.attempts {
             assert!(attempt.response_ms.is_some(), "an attempt without an end");
         }
-        let failed = self.exchange.machine.failure.is_some();
+        let record = &self.exchange.record;
         assert_eq!(
-            failed,
-            self.exchange.record.reason.is_some(),
-            "a failure has its reason"
+            record.reason.is_some(),
+            record.circumstances.phase.is_some(),
+            "a reason has its phase"
         );
         for peer in self.picked() {
             assert_eq!(self.groups.in_flight(peer), 0, "a pick without its end");

@@ -1,6 +1,6 @@
 //! The end of a worker: a drain that loses nothing, or a fast stop.
 
-use crate::active::{NEVER, ResponseStage};
+use crate::active::NEVER;
 use crate::client::ClientPhase;
 use crate::reactor::Worker;
 use kp_config::model::Location;
@@ -142,9 +142,7 @@ impl Worker {
         for key in self.clients.keys() {
             let active = self.clients.peek(key).and_then(|client| client.active);
             if let Some(mut active) = active.and_then(|active| self.exchanges.lend(active)) {
-                if !matches!(active.response.stage, ResponseStage::Idle) {
-                    active.exchange.record.reason = Some("shutdown");
-                }
+                active.exchange.explain_shutdown();
                 self.log_once(&mut active);
                 self.exchanges.restore(active.key, active);
             }

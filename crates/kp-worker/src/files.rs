@@ -180,7 +180,7 @@ impl Worker {
                 );
                 Some(Input::UpstreamFailed(Failure::new(
                     Phase::SendResponse,
-                    Cause::Internal,
+                    Cause::FileBroken,
                 )))
             }
             Err(error) => {
@@ -191,7 +191,7 @@ impl Worker {
                 );
                 Some(Input::UpstreamFailed(Failure::new(
                     Phase::SendResponse,
-                    Cause::Internal,
+                    Cause::FileBroken,
                 )))
             }
         }

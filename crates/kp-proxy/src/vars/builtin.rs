@@ -301,9 +301,10 @@ fn recorded(builtin: Builtin, exchange: &Exchange, out: &mut Vec<u8>) -> Option<
             return Some(
                 record
                     .reason
-                    .is_some_and(|reason| bytes(reason.as_bytes(), out)),
+                    .is_some_and(|reason| bytes(reason.token().as_bytes(), out)),
             );
         }
+        Builtin::FailureDetail => return Some(exchange.write_reason_detail(out)),
         Builtin::Status => {
             // As nginx: on the way to an error page it is the status of the error.
             let status = match exchange.response.status {

@@ -1,7 +1,7 @@
 //! Answers kp gives itself.
 
 use crate::support::{OWN, World, get};
-use kp_proxy::{Answer, Answered, Cause, Failure, Phase, Routed, answer, failure_answer};
+use kp_proxy::{Answer, Answered, Cause, Failure, Phase, Reason, Routed, answer, failure_answer};
 
 /// Routes a request that kp answers itself, and answers it.
 fn answered(world: &World, request: &[u8]) -> (String, Answered) {
@@ -217,7 +217,7 @@ fn a_refused_method_on_a_file() {
         let mut exchange = world.taken(&get("/", ""));
         world.program().route(&mut exchange, &world.context());
         let mut out = Vec::new();
-        let what = Answer::status(405);
+        let what = Answer::status(405, Reason::MethodNotAllowed);
         answer(
             &mut out,
             &what,
@@ -412,7 +412,7 @@ fn nginx_s_own_statuses_are_a_400_outside() {
     ] {
         let mut exchange = world.exchange(&get("/", ""));
         let mut out = Vec::new();
-        let what = Answer::status(status);
+        let what = Answer::status(status, Reason::Return);
         let done = answer(
             &mut out,
             &what,

@@ -5,7 +5,7 @@ use kp_http::{HeadLimits, HeadReader};
 use kp_proxy::context::Dates;
 use kp_proxy::{
     Answer, BodyPlan, ClientCertificate, Context, ErrorAction, Exchange, Facts, Now, Program,
-    Routed,
+    Reason, Routed,
 };
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -112,7 +112,7 @@ impl Bed {
         loop {
             match routed {
                 Routed::Handle if self.is_static(exchange) => {
-                    routed = Routed::Answer(Answer::status(404));
+                    routed = Routed::Answer(Answer::status(404, Reason::FileNotFound));
                 }
                 Routed::Answer(answer) if answer.interceptable => {
                     match self.program.error_page(exchange, answer.status, &context) {

@@ -3,7 +3,7 @@
 use crate::bed::Bed;
 use kp_config::template::{Builtin, Part, Template, Variable};
 use kp_proxy::exchange::Attempt;
-use kp_proxy::{Exchange, vars};
+use kp_proxy::{Circumstances, Exchange, Phase, Reason, Side, vars};
 
 fn bed() -> Bed {
     Bed::new(
@@ -138,7 +138,11 @@ const FIXED: &[(&str, Option<&str>)] = &[
     ("upstream_response_length", None),
     ("upstream_response_time", None),
     ("upstream_status", None),
-    ("kp_reason", Some("connect_refused")),
+    ("kp_reason", Some("connect_failed")),
+    (
+        "kp_reason_detail",
+        Some("phase=connect side=upstream attempt=2 closed_by=upstream"),
+    ),
     ("uri", Some("/u")),
 ];
 
@@ -156,7 +160,12 @@ fn every_fixed_variable() {
     exchange.record.bytes_sent = 150;
     exchange.record.head_bytes_sent = 100;
     exchange.record.completed = true;
-    exchange.record.reason = Some("connect_refused");
+    exchange.record.reason = Some(Reason::ConnectFailed);
+    exchange.record.circumstances = Circumstances {
+        phase: Some(Phase::Connect),
+        attempt: 2,
+        closed_by: Some(Side::Upstream),
+    };
     exchange.response.status = 7;
     exchange.request.body = Some(b"body".to_vec());
     exchange.request.body_file = Some(b"/tmp/1".to_vec());
@@ -189,6 +198,7 @@ fn what_is_not_there_has_no_value() {
         "request_body",
         "request_body_file",
         "kp_reason",
+        "kp_reason_detail",
     ] {
         assert_eq!(builtin(&bed, &mut exchange, name), None, "{name}");
     }
