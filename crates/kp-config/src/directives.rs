@@ -322,6 +322,8 @@ table! {
     "break" "", REWRITE, (0), MANY, none, {}, [rewrite break_], "Ends the rewrite instructions of this level.";
     "internal" "", L, (0), ONCE, none, {}, [location with internal], "The location is for internal redirects only; to a client it is 404.";
     "proxy_pass" "url", LI, (1), ONCE, none, {}, [location with proxy_pass], "Where requests are sent: `http://` or `https://` and a group, a host or `unix:path:`, with or without a URI, with or without variables.";
+    "stub_status" "", SL, (0 to 1), ONCE, none, {}, [location with stub_status], "Answers with nginx's page of numbers: connections, requests, and what connections do; of all workers together. `allow` and `deny` say who may read it.";
+    "health" "[upstream=name]", L, (0 to 1), ONCE, none, {}, [location with health], "Answers `ok`, or 503 and why not: kp is about to end, a worker has used up its `worker_memory`, or the group has no peer that can be used (kp's own).";
     "health_check" "[interval=time] [jitter=time] [fails=number] [passes=number] [uri=path] [port=number] [match=name] [mandatory [persistent]] [type=http|tcp]", L, (0+), MANY, none, {}, [location with health_check], "Checks the servers of the upstream that the location passes to: interval=5s, jitter=0, fails=1, passes=1, uri=/ unless said otherwise. A server that fails gets no requests; with `mandatory` none before its first pass.";
     "alias" "path", L, (1), ONCE, none, {}, [location with alias], "The path that stands for the location's prefix when files are served.";
     "root" "path", HSLI, (1), ONCE, "html", {}, [level root root], "The directory that files are served from; the request's path is appended.";

@@ -72,13 +72,47 @@ pub fn answer(
 ) -> Answered {
     let location = &context.config.http.locations[exchange.location.index()];
     // RFC 9110 §15.5.6: a 405 says what is allowed, which kp knows of files.
-    let is_file = matches!(location.handler, Handler::Static) && answer.body.is_none();
-    let fields = if is_file && answer.status == 405 {
+    let is_fetched =
+        matches!(location.handler, Handler::Static | Handler::Page(_)) && answer.body.is_none();
+    let fields = if is_fetched && answer.status == 405 {
         ALLOW_FILE
     } else {
         b""
     };
     write(out, answer, fields, exchange, program, context, keep)
+}
+
+/// A page about kp itself, rendered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rendered {
+    /// The status.
+    pub status: u16,
+    /// Its media type.
+    pub media_type: &'static str,
+    /// The text.
+    pub body: Vec<u8>,
+}
+
+/// Appends the head of a page and, but for a HEAD, the page.
+pub fn page(
+    out: &mut Vec<u8>,
+    page: Rendered,
+    exchange: &mut Exchange,
+    program: &Program,
+    context: &Context<'_>,
+    keep: bool,
+) -> Answered {
+    // What may have been carried over from an upstream speaks of another body.
+    let fields = &mut exchange.response.carried;
+    fields.clear();
+    encode::field(fields, b"Content-Type", page.media_type.as_bytes());
+    encode::field(fields, b"Cache-Control", b"no-store");
+    let status = match exchange.request.forced_status {
+        0 => page.status,
+        forced => forced,
+    };
+    let answer = Answer::text(status, page.body);
+    write(out, &answer, b"", exchange, program, context, keep)
 }
 
 /// What may be done with a file.

@@ -31,7 +31,20 @@ pub struct Dates {
     pub error_log: String,
 }
 
-/// Facts that cost a system call and are asked for only when a variable or condition needs them.
+/// What client connections are doing, as nginx tells it (`$connections_*`, `stub_status`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Connections {
+    /// Open ones.
+    pub active: u64,
+    /// Those whose request head is being read.
+    pub reading: u64,
+    /// Those whose request is being worked on, or whose last answer is followed by lingering.
+    pub writing: u64,
+    /// Those that wait for a request.
+    pub waiting: u64,
+}
+
+/// Facts that cost a system call or more and are asked for only when a variable or condition needs them.
 pub trait Facts {
     /// The local address of the client connection (`$server_addr`, `$server_port`); `None` on a unix socket.
     fn local_address(&self) -> Option<SocketAddr>;
@@ -43,6 +56,8 @@ pub trait Facts {
     fn real_path(&self, path: &Path) -> Option<PathBuf>;
     /// 16 random bytes for `$request_id`.
     fn random(&self) -> [u8; 16];
+    /// What client connections are doing, over all workers.
+    fn connections(&self) -> Connections;
     /// Appends a part of the client's certificate (`$ssl_client_*`); false where there is no certificate.
     fn client_certificate(&self, part: ClientCertificate, out: &mut Vec<u8>) -> bool;
 }

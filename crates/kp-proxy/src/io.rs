@@ -4,6 +4,7 @@
 //! that continues it ([`Action::continues_upstream`]); the driver then releases or closes the connection it held.
 
 use crate::{Answer, Failure};
+use kp_config::model::Page;
 
 /// What an exchange waits for while it has no answer yet and holds no peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -101,6 +102,8 @@ pub enum Action {
     OpenFile(FileQuery),
     /// Send the head for the opened file and its bytes.
     SendFile(FileFacts),
+    /// Render a page about kp itself and answer with it ([`crate::page`]).
+    Page(Page),
     /// Answer locally.
     Respond(Answer),
     /// Answer a failure with its built-in page.

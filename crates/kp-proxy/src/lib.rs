@@ -45,7 +45,7 @@ pub mod tls;
 mod tls_policy;
 pub mod vars;
 
-pub use answer::{Answered, answer, failure_answer};
+pub use answer::{Answered, Rendered, answer, failure_answer, page};
 pub use answer_kind::{Answer, ErrorAction, Fault, Routed, fault_text};
 pub use client_head::last_chunk;
 pub use context::{Context, Facts, Now};

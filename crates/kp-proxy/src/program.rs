@@ -10,7 +10,7 @@ use crate::regex::{Limit, Regex};
 use crate::server_names::ServerNames;
 use crate::templates;
 use kp_config::model::{
-    ListenerId, LocationId, LocationMatch, RegexId, RegexSource, Rewrite, UserVar,
+    ListenerId, Location, LocationId, LocationMatch, RegexId, RegexSource, Rewrite, UserVar,
 };
 use kp_config::template::{Builtin, Part, Variable};
 use kp_config::{Config, Diagnostic};
@@ -43,6 +43,8 @@ pub struct Uses {
     pub request_body: bool,
     /// `$ssl_ciphers`, `$ssl_curves` or `$ssl_sigalgs`: `connection.tls.offer` is wanted.
     pub tls_offer: bool,
+    /// A location has `health`.
+    pub health: bool,
     /// `$1` … `$9`.
     captures: bool,
 }
@@ -251,7 +253,11 @@ fn origins(config: &Config) -> Vec<Origin> {
 }
 
 fn uses(config: &Config) -> Uses {
-    let mut uses = Uses::default();
+    let locations = &config.http.locations;
+    let mut uses = Uses {
+        health: locations.iter().any(Location::tells_health),
+        ..Uses::default()
+    };
     templates::each(config, &mut |template| {
         for part in &template.parts {
             match part {

@@ -16,6 +16,7 @@
 
 use crate::failure::{self, Cause};
 use crate::io::{Action, FileError, FileFacts, FileQuery, Input};
+use crate::locations::{self, Found};
 use crate::machine::{BodyState, Phase};
 use crate::request_head::elements;
 use crate::route::begin_refused;
@@ -27,7 +28,7 @@ use crate::{
     response_head, vars,
 };
 use kp_config::model::{
-    BodyInFile, Handler, Location, ProxyHttpVersion, RequestBuffering, UpstreamId,
+    BodyInFile, Handler, Location, Page, ProxyHttpVersion, RequestBuffering, UpstreamId,
 };
 use kp_config::template::{Builtin, Variable};
 use kp_http::{Framing, Known, Method, Version};
@@ -140,11 +141,30 @@ impl Exchange {
         program: &Program,
         context: &Context<'_>,
     ) -> Action {
+        if self.asks_how_kp_is(failure.cause, program, context) {
+            self.apply_real_ip(context);
+            return self.admit(program, context);
+        }
         begin_refused(self, context);
         if failure.cause == Cause::ClientCut {
             return self.client_gone(failure.cause, context);
         }
         self.fail(failure, program, context)
+    }
+
+    /// Whether a head that is refused for want of memory asks just for that (`health`). It is not routed any further, since
+    /// instructions may ask for more.
+    fn asks_how_kp_is(&mut self, why: Cause, program: &Program, context: &Context<'_>) -> bool {
+        why == Cause::OutOfMemory
+            && program.uses().health
+            && begin(self, program, context).is_ok()
+            && locations::find(program, self) == Ok(Found::Location)
+            && context
+                .config
+                .http
+                .locations
+                .get(self.location.index())
+                .is_some_and(Location::tells_health)
     }
 
     /// Finds out who answers.
@@ -178,7 +198,17 @@ impl Exchange {
         match &location.handler {
             Handler::Static => self.open_file(location, program, context),
             Handler::Proxy(_) => self.proxy(location, program, context),
+            Handler::Page(page) => self.page(*page, program, context),
         }
+    }
+
+    /// A page about kp itself.
+    fn page(&mut self, page: Page, program: &Program, context: &Context<'_>) -> Action {
+        if !matches!(self.file_method(), Method::Get | Method::Head) {
+            return self.answer(Answer::status(405), program, context);
+        }
+        self.machine.phase = Phase::Answer;
+        Action::Page(page)
     }
 
     fn proxy(&mut self, location: &Location, program: &Program, context: &Context<'_>) -> Action {

@@ -128,7 +128,7 @@ fn compose(out: &mut Vec<u8>, exchange: &Exchange, context: &Context<'_>) {
             }
             ProxyTarget::Template(_) => (&[][..], 0),
         },
-        Handler::Static => (&[][..], 0),
+        Handler::Static | Handler::Page(_) => (&[][..], 0),
     };
     if uri.is_empty() && request.unchanged {
         out.extend_from_slice(request.head.path_and_query());

@@ -219,6 +219,10 @@ impl Facts for Still {
         Some(path.to_owned())
     }
 
+    fn connections(&self) -> kp_proxy::context::Connections {
+        kp_proxy::context::Connections::default()
+    }
+
     fn random(&self) -> [u8; 16] {
         [7; 16]
     }
@@ -513,6 +517,7 @@ impl<'a> Life<'a> {
                 "failed"
             }
             Action::SendFile(_) => "file",
+            Action::Page(_) => "page",
             Action::Close => {
                 assert!(self.exchange.response.status >= 400, "a status for the log");
                 "closed"
@@ -621,10 +626,10 @@ impl<'a> Life<'a> {
                 self.tunnel()
             }
             Action::OpenFile(query) => Some(self.open(&query)),
-            Action::SendFile(_) if self.sift() => Some(refused_body()),
+            Action::SendFile(_) | Action::Page(_) if self.sift() => Some(refused_body()),
             Action::Respond(answer) if answer.status < 300 && self.sift() => Some(refused_body()),
             Action::SendFile(_) => self.end_of_answer(&[Cause::Internal, Cause::ClientSendTimeout]),
-            Action::Respond(_) | Action::RespondFailure(_) => {
+            Action::Respond(_) | Action::RespondFailure(_) | Action::Page(_) => {
                 self.end_of_answer(&[Cause::ClientSendTimeout])
             }
             Action::Truncate => self

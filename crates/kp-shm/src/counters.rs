@@ -57,10 +57,13 @@ macro_rules! counters {
 }
 
 counters! {
-    ConnectionsAccepted, Counter, "connections_accepted", "connections", "Client connections accepted.";
+    ConnectionsAccepted, Counter, "connections_accepted", "connections", "Client connections accepted, those refused at once included.";
     ConnectionsRefused, Counter, "connections_refused", "connections", "Client connections answered with 503 or closed because no connection slot or descriptor was left.";
     ConnectionsActive, Gauge, "connections_active", "connections", "Client connections open now, idle ones included.";
     ConnectionsIdle, Gauge, "connections_idle", "connections", "Client connections kept alive and waiting for a request.";
+    ConnectionsHandshaking, Gauge, "connections_handshaking", "connections", "Client connections whose PROXY header or TLS handshake is not over.";
+    ConnectionsReading, Gauge, "connections_reading", "connections", "Client connections of whose request head a part is here.";
+    ConnectionsClosing, Gauge, "connections_closing", "connections", "Client connections whose last answer is out and that are still read from (lingering_close).";
     ConnectionsShed, Counter, "connections_shed", "connections", "Connections closed to make room for others: idle ones, and those that had waited longest for a request head.";
     RequestsRefusedMemory, Counter, "requests_refused_memory", "requests", "Requests answered with 503 because worker_memory was used up.";
     MemoryInUse, Gauge, "memory_in_use_bytes", "bytes", "Memory as worker_memory counts it: connections, buffers, bodies, and an estimate of the kernel's part.";

@@ -199,6 +199,16 @@ impl Groups {
             .map(|group| &mut group.budget)
     }
 
+    /// Whether a request that belongs to nobody in particular could be sent to a peer of the group now, were none of them
+    /// full: what the balancer finds, before it tries one that is left alone because there is nothing better.
+    pub fn has_usable_peer(&self, upstream: UpstreamId, now_ms: u64) -> bool {
+        let group = self.groups.get(upstream.index());
+        group.is_some_and(|group| {
+            let mut peers = group.peers.iter();
+            peers.any(|peer| !peer.drain && peer.is_up() && (group.single || !peer.is_out(now_ms)))
+        })
+    }
+
     /// How many attempts one exchange may make in this group before `proxy_next_upstream_tries`: its peers that are not
     /// `down`, backups included.
     pub fn tries(&self, upstream: UpstreamId) -> u32 {

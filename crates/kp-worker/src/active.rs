@@ -27,6 +27,8 @@ pub(crate) struct Active {
     pub(crate) line: Option<Place>,
     /// The group in whose `retry_budget` its attempt has a place.
     pub(crate) charged: Option<UpstreamId>,
+    /// A part of its request head is here.
+    pub(crate) reading: bool,
     /// What it waits for may be there before its moment comes.
     pub(crate) woken: bool,
     /// Until when it waits for the first addresses of a group; `NEVER`: it does not.
@@ -228,6 +230,7 @@ impl Active {
             queued: false,
             line: None,
             charged: None,
+            reading: false,
             woken: false,
             name_until_ms: NEVER,
             name_turn: 0,
@@ -292,6 +295,7 @@ impl Active {
             self.line.is_none() && self.charged.is_none(),
             "a place that is never given back"
         );
+        debug_assert!(!self.reading, "a head that is read for ever");
         self.woken = false;
         self.name_until_ms = NEVER;
         self.reader = HeadReader::default();

@@ -179,6 +179,9 @@ impl Worker {
         let input = match result {
             Ok(false) => {
                 let key = active.key;
+                if !std::mem::replace(&mut active.reading, true) {
+                    self.counters.increment(Counter::ConnectionsReading);
+                }
                 self.exchanges.restore(key, active);
                 return HeadProgress::Partial;
             }
@@ -234,6 +237,9 @@ impl Worker {
         };
         if client.requests > 0 {
             self.counters.decrement(Counter::ConnectionsIdle);
+        }
+        if std::mem::take(&mut active.reading) {
+            self.counters.decrement(Counter::ConnectionsReading);
         }
         self.client_ages.leave(active.client.index);
         active.half_closed = client.transport.ending && !client.transport.errored;
@@ -357,6 +363,7 @@ impl Worker {
         }
         self.client_ages.join(key.index, Waits::Linger, now_ms);
         client.phase = ClientPhase::Linger;
+        self.counters.increment(Counter::ConnectionsClosing);
         client.input.clear();
         self.buffers.give(&mut client.input);
         client.linger_end_ms = now_ms + location.lingering.time.as_millis() as u64;
@@ -484,15 +491,18 @@ impl Worker {
             ClientPhase::Head if client.requests > 0 => {
                 self.counters.decrement(Counter::ConnectionsIdle);
             }
-            ClientPhase::Preamble
-            | ClientPhase::Handshake
-            | ClientPhase::Exchange
-            | ClientPhase::Head
-            | ClientPhase::Linger => {}
+            ClientPhase::Preamble | ClientPhase::Handshake => {
+                self.counters.decrement(Counter::ConnectionsHandshaking);
+            }
+            ClientPhase::Linger => self.counters.decrement(Counter::ConnectionsClosing),
+            ClientPhase::Exchange | ClientPhase::Head => {}
         }
         if let Some(active) = client.active
             && let Some(mut active) = self.exchanges.remove(active)
         {
+            if std::mem::take(&mut active.reading) {
+                self.counters.decrement(Counter::ConnectionsReading);
+            }
             self.drop_upstream(&mut active);
             self.give_up_places(&mut active);
             self.memory.forget(&mut active);

@@ -274,6 +274,10 @@ impl Worker {
                 Some(failure) => return Told::Again(Some(Input::BodyRefused(failure))),
                 None => self.begin_file(active, &file),
             },
+            Action::Page(page) => match self.sift_body(active) {
+                Some(failure) => return Told::Again(Some(Input::BodyRefused(failure))),
+                None => self.begin_page(active, page),
+            },
             Action::Respond(answer) => match self.sift_body(active) {
                 // As nginx: an answer that is an error already stays the one it is.
                 Some(failure) if answer.status < 300 => {

@@ -3,7 +3,8 @@
 use crate::client::Client;
 use kp_config::model::FileTest;
 use kp_proxy::ClientCertificate;
-use kp_proxy::context::Facts;
+use kp_proxy::context::{Connections, Facts};
+use kp_shm::Counters;
 use kp_tls::Certificate;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -13,11 +14,16 @@ use std::path::{Path, PathBuf};
 pub(crate) struct ConnectionFacts<'a> {
     client: Option<&'a Client>,
     now_unix_s: u64,
+    counters: Counters,
 }
 
 impl<'a> ConnectionFacts<'a> {
-    pub(crate) fn of(client: Option<&'a Client>, now_unix_s: u64) -> Self {
-        Self { client, now_unix_s }
+    pub(crate) fn of(client: Option<&'a Client>, now_unix_s: u64, counters: Counters) -> Self {
+        Self {
+            client,
+            now_unix_s,
+            counters,
+        }
     }
 }
 
@@ -59,6 +65,10 @@ impl Facts for ConnectionFacts<'_> {
         // getrandom fails only before the pool is seeded, which is before any worker runs.
         let _ = kp_sys::random(&mut bytes);
         bytes
+    }
+
+    fn connections(&self) -> Connections {
+        crate::pages::connections(&self.counters)
     }
 
     fn client_certificate(&self, part: ClientCertificate, out: &mut Vec<u8>) -> bool {

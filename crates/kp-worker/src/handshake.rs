@@ -162,6 +162,7 @@ impl Worker {
         }
         let front = self.fronts.at(client, &self.listeners);
         client.phase = ClientPhase::Head;
+        self.counters.decrement(Counter::ConnectionsHandshaking);
         client.deadline_ms = now_ms + front.head_timeout_ms;
         if let Some(drain) = &self.drain {
             let location = &self.config.http.locations[front.root.index()];
@@ -184,6 +185,7 @@ impl Worker {
         self.memory.tls_connections -= u64::from(tls);
         client.input = bytes;
         client.phase = ClientPhase::Head;
+        self.counters.decrement(Counter::ConnectionsHandshaking);
         let front = self.fronts.at(client, &self.listeners);
         client.deadline_ms = client.accepted_ms + front.head_timeout_ms;
         self.read_head(key);

@@ -29,6 +29,7 @@ mod names;
 mod output;
 mod own;
 mod pace;
+mod pages;
 mod pairs;
 mod panic_note;
 mod park;

@@ -259,6 +259,7 @@ impl Worker {
         if let Some(fd) = &self.listeners[index].fd {
             drop(kp_sys::socket::accept(fd));
         }
+        self.counters.increment(Counter::ConnectionsAccepted);
         self.counters.increment(Counter::ConnectionsRefused);
         self.spare_fd = kp_sys::process::spare_descriptor().ok();
     }

@@ -86,6 +86,7 @@ impl Worker {
         let listening = &self.listeners[usize::from(client.listener)];
         if !listening.tls {
             client.phase = ClientPhase::Head;
+            self.counters.decrement(Counter::ConnectionsHandshaking);
             return self.read_head(key);
         }
         let front = self.fronts.of(listening.server);

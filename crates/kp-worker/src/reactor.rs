@@ -357,7 +357,16 @@ impl Worker {
 
     /// Facts about a client connection, found out when a variable asks.
     pub(crate) fn facts(&self, client: Key) -> ConnectionFacts<'_> {
-        ConnectionFacts::of(self.clients.peek(client), self.clock.unix_ms / 1000)
+        self.facts_of(self.clients.peek(client))
+    }
+
+    /// The same where no client is concerned.
+    pub(crate) fn facts_of_nobody(&self) -> ConnectionFacts<'_> {
+        self.facts_of(None)
+    }
+
+    fn facts_of<'a>(&self, client: Option<&'a Client>) -> ConnectionFacts<'a> {
+        ConnectionFacts::of(client, self.clock.unix_ms / 1000, self.shm.counters())
     }
 
     /// What the exchange machine is shown.
@@ -425,6 +434,7 @@ impl Worker {
         if !self.may_connect(listener, remote) {
             return;
         }
+        self.counters.increment(Counter::ConnectionsAccepted);
         let mut overload = false;
         if self.connections() >= self.connections_max && !self.make_room() {
             self.counters.increment(Counter::ConnectionsRefused);
@@ -433,7 +443,6 @@ impl Worker {
             }
             overload = true;
         }
-        self.counters.increment(Counter::ConnectionsAccepted);
         self.counters.increment(Counter::ConnectionsActive);
         self.serial += self.serial_step;
         let now_ms = self.clock.mono_ms;
@@ -497,6 +506,9 @@ impl Worker {
         let key = self.clients.insert(client);
         self.client_ages
             .join(key.index, Waits::Head, self.clock.mono_ms);
+        if phase != ClientPhase::Head {
+            self.counters.increment(Counter::ConnectionsHandshaking);
+        }
         let token = key.token(Kind::Client);
         self.wheel.name(timer, token);
         self.wheel.arm(timer, deadline_ms);

@@ -36,6 +36,7 @@ mod mishaps;
 mod name_attacks;
 mod names;
 mod notify;
+mod pages;
 mod parsing;
 mod proxy_protocol;
 mod proxying;

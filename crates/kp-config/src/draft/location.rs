@@ -1,6 +1,6 @@
 //! `location`, `if` and what only stands in them: `proxy_pass`, `alias`, `internal` and the rewrite module.
 
-use super::{ExceptDraft, HealthCheckDraft, LevelDraft, Reader, RootDraft};
+use super::{ExceptDraft, HealthCheckDraft, LevelDraft, PageDraft, Reader, RootDraft};
 use crate::diagnostic::Diagnostic;
 use crate::model::{Condition, FileTest, LocationMatch, Return, Rewrite, RewriteFlag};
 use crate::span::Span;
@@ -20,6 +20,7 @@ pub(crate) struct LocationDraft {
     pub(crate) internal: bool,
     pub(crate) except: Option<ExceptDraft>,
     pub(crate) proxy_pass: Option<ProxyPassDraft>,
+    pub(crate) page: Option<PageDraft>,
     pub(crate) health_checks: Vec<HealthCheckDraft>,
     pub(crate) children: Vec<Self>,
 }
@@ -56,6 +57,7 @@ impl LocationDraft {
             internal: false,
             except: None,
             proxy_pass: None,
+            page: None,
             health_checks: Vec::new(),
             children: Vec::new(),
         }
@@ -154,6 +156,7 @@ impl LocationDraft {
         let Some(template) = reader.compile(word) else {
             return;
         };
+        self.replace_handler(reader, directive);
         self.proxy_pass = Some(ProxyPassDraft {
             text: word.text.clone(),
             template,

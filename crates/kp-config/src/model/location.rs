@@ -134,6 +134,13 @@ pub struct Location {
     pub proxy: Proxy,
 }
 
+impl Location {
+    /// Whether clients are answered with `health` here.
+    pub fn tells_health(&self) -> bool {
+        matches!(self.handler, Handler::Page(Page::Health { .. })) && !self.internal
+    }
+}
+
 /// `client_min_rate`, `send_min_rate`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MinRate {
@@ -155,6 +162,29 @@ pub enum Handler {
     Static,
     /// `proxy_pass`.
     Proxy(ProxyPass),
+    /// kp tells about itself.
+    Page(Page),
+}
+
+/// A page about kp itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Page {
+    /// `stub_status`.
+    StubStatus,
+    /// `health`.
+    Health {
+        /// `upstream=`: the group that must have a peer that can be used.
+        upstream: Option<UpstreamId>,
+    },
+}
+
+impl Page {
+    /// Whether it says more than everybody may know: without `allow` and `deny` only clients on this machine get it.
+    pub fn is_private(self) -> bool {
+        match self {
+            Self::StubStatus | Self::Health { .. } => false,
+        }
+    }
 }
 
 /// `root` or `alias`.

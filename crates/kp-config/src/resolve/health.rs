@@ -22,7 +22,7 @@ impl Builder<'_, '_> {
         for check in drafts {
             let target = match handler {
                 Handler::Proxy(ProxyPass { target, .. }) => Some(target),
-                Handler::Static => None,
+                Handler::Static | Handler::Page(_) => None,
             };
             let Some(ProxyTarget::Upstream {
                 upstream, https, ..

@@ -119,10 +119,12 @@ impl<'a, 'e> Builder<'a, 'e> {
             .proxy_pass
             .as_ref()
             .and_then(|pass| self.proxy_pass(pass, &draft));
-        let handler = match (passed, around) {
-            (Some(pass), _) => Handler::Proxy(pass),
-            (None, Some(around)) => around.clone(),
-            (None, None) => Handler::Static,
+        let page = draft.page.as_ref().and_then(|page| self.page(page));
+        let handler = match (passed, page, around) {
+            (Some(pass), _, _) => Handler::Proxy(pass),
+            (None, Some(page), _) => Handler::Page(page),
+            (None, None, Some(around)) => around.clone(),
+            (None, None, None) => Handler::Static,
         };
         let rewrite = self.rewrite(draft.rewrite, &draft.level, &handler, server);
         let pass_text = draft.proxy_pass.as_ref().map(|pass| pass.text.as_str());

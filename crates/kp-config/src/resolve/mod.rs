@@ -9,6 +9,7 @@ mod limits;
 mod lint;
 mod listen;
 mod location;
+mod page;
 mod proxy;
 mod proxy_tls;
 mod target;

@@ -11,7 +11,7 @@ use crate::limits::Limits;
 use crate::machine::Limited;
 use crate::vars;
 use crate::{Context, Exchange, Failure, Program};
-use kp_config::model::{Admission, Level, LimitRules, RateLimit};
+use kp_config::model::{Admission, Handler, Level, LimitRules, Location, RateLimit};
 use kp_config::template::Template;
 use kp_shm::{Exceeded, Hashed, Taken};
 
@@ -33,6 +33,9 @@ impl Exchange {
     pub(super) fn admit(&mut self, program: &Program, context: &Context<'_>) -> Action {
         let location = &context.config.http.locations[self.location.index()];
         let Some(admission) = &location.admission else {
+            if self.is_stranger(location) {
+                return self.refuse(Cause::AccessDenied, program, context);
+            }
             return self.dispatch(program, context);
         };
         if let Some(limits) = context.limits {
@@ -50,7 +53,7 @@ impl Exchange {
                 return self.refuse(cause, program, context);
             }
         }
-        if self.is_denied(admission) {
+        if self.is_denied(location, admission) {
             return self.refuse(Cause::AccessDenied, program, context);
         }
         self.dispatch(program, context)
@@ -74,15 +77,28 @@ impl Exchange {
         self.fail(failure, program, context)
     }
 
-    fn is_denied(&self, admission: &Admission) -> bool {
+    fn is_denied(&self, location: &Location, admission: &Admission) -> bool {
         let client = self.connection.remote.map(|remote| remote.ip());
         let exception = admission.exception(self.request.method_text());
-        let mut rules = exception
-            .map_or(&admission.access, |except| &except.access)
-            .iter();
+        let rules = exception.map_or(&admission.access, |except| &except.access);
+        if rules.is_empty() {
+            return self.is_stranger(location);
+        }
         rules
+            .iter()
             .find(|rule| rule.who.is_none_or(|network| network.contains(client)))
             .is_some_and(|rule| !rule.allow)
+    }
+
+    /// Whether the page is for this machine only, while no rule says otherwise, and the client is somewhere else. It is
+    /// the client that counts, wherever `set_real_ip_from` found it.
+    fn is_stranger(&self, location: &Location) -> bool {
+        let Handler::Page(page) = &location.handler else {
+            return false;
+        };
+        let client = self.connection.remote.map(|remote| remote.ip());
+        // A client without an address came by a unix socket.
+        page.is_private() && !client.is_none_or(|client| client.to_canonical().is_loopback())
     }
 
     /// `limit_req`.

@@ -57,6 +57,10 @@ impl crate::Facts for NoFacts {
         None
     }
 
+    fn connections(&self) -> crate::context::Connections {
+        crate::context::Connections::default()
+    }
+
     fn random(&self) -> [u8; 16] {
         [0; 16]
     }

@@ -39,6 +39,10 @@ impl Facts for Fixed {
         Some(path.to_owned())
     }
 
+    fn connections(&self) -> kp_proxy::context::Connections {
+        kp_proxy::context::Connections::default()
+    }
+
     fn random(&self) -> [u8; 16] {
         [0xab; 16]
     }

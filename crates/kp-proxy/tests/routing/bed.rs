@@ -33,6 +33,15 @@ impl Facts for World {
         Some(path.to_path_buf())
     }
 
+    fn connections(&self) -> kp_proxy::context::Connections {
+        kp_proxy::context::Connections {
+            active: 4,
+            reading: 1,
+            writing: 1,
+            waiting: 2,
+        }
+    }
+
     fn random(&self) -> [u8; 16] {
         [7; 16]
     }

@@ -192,6 +192,10 @@ mod tests {
         loaded.config.unwrap_or_else(|| panic!("{problems}"))
     }
 
+    fn nobody() -> ConnectionFacts<'static> {
+        ConnectionFacts::of(None, 0, kp_shm::Shm::private().unwrap().counters())
+    }
+
     /// The verdict on an answer that comes in these pieces before its end.
     fn verdict(
         config: &Config,
@@ -199,7 +203,7 @@ mod tests {
         protocol: CheckProtocol,
         pieces: &[&[u8]],
     ) -> Result<(), Trouble> {
-        let (facts, dates) = (ConnectionFacts::of(None, 0), Dates::default());
+        let (facts, dates) = (nobody(), Dates::default());
         let context = Context {
             config,
             now: Now {

@@ -6,7 +6,6 @@
 
 use super::answer::{Answer, Bench};
 use crate::exhaustion;
-use crate::facts::ConnectionFacts;
 use crate::preamble::introduce;
 use crate::reactor::Worker;
 use crate::secure::{Partner, Secure, Shake};
@@ -144,7 +143,7 @@ impl Worker {
         };
         let (check, upstream, name) = (target.check, target.upstream, target.name.clone());
         let address = target.address.clone();
-        let facts = ConnectionFacts::of(None, self.clock.unix_ms / 1000);
+        let facts = self.facts_of_nobody();
         let context = self.context(&facts);
         let mut exchange = check_exchange(check, upstream, &name, self.program, &context);
         let bind = self.config.http.locations[check.location.index()]
@@ -323,7 +322,7 @@ impl Worker {
     /// Where the location's `proxy_protocol` says so, a check too begins with a header, but not at a port of its own. The
     /// header names nobody: kp speaks for itself.
     fn introduce_check(&mut self, talk: &mut Talk, check: &HealthCheck) -> Result<(), i32> {
-        let facts = ConnectionFacts::of(None, self.clock.unix_ms / 1000);
+        let facts = self.facts_of_nobody();
         let mut header = Vec::new();
         kp_proxy::write_proxy_header(&talk.exchange, &self.context(&facts), &mut header);
         if header.is_empty() || check.port.is_some() {
@@ -373,7 +372,7 @@ impl Worker {
         talk.stage = Stage::Send;
         match check.protocol {
             CheckProtocol::Http => {
-                let facts = ConnectionFacts::of(None, self.clock.unix_ms / 1000);
+                let facts = self.facts_of_nobody();
                 let context = self.context(&facts);
                 let (out, exchange) = (&mut talk.output, &mut talk.exchange);
                 check_head(out, exchange, self.program, &context, check);
@@ -433,7 +432,7 @@ impl Worker {
         exchange: &mut Exchange,
         judge: impl FnOnce(&mut Exchange, &Bench<'_>) -> R,
     ) -> R {
-        let facts = ConnectionFacts::of(None, self.clock.unix_ms / 1000);
+        let facts = self.facts_of_nobody();
         let server = &self.config.http.servers[exchange.server.index()];
         let bench = Bench {
             protocol: check.protocol,

@@ -10,7 +10,7 @@ const NO_URI: &str = "\"proxy_pass\" cannot have URI part in location given by r
 fn target(config: &Config, prefix_text: &str) -> ProxyTarget {
     match &prefix(config, prefix_text).handler {
         Handler::Proxy(pass) => pass.target.clone(),
-        Handler::Static => panic!("{prefix_text} has no proxy_pass"),
+        Handler::Static | Handler::Page(_) => panic!("{prefix_text} has no proxy_pass"),
     }
 }
 
