@@ -9,7 +9,7 @@ use crate::client_head::{
 use crate::failure::{After, Cause};
 use crate::heads::server_text;
 use crate::program::Program;
-use crate::{Answer, Context, Exchange, Failure, vars, wire_status};
+use crate::{Answer, Context, Exchange, Failure, Reason, vars, wire_status};
 use kp_config::model::{Handler, Location, ServerTokens};
 use kp_http::{Framing, Known, encode};
 
@@ -111,7 +111,16 @@ pub fn page(
         0 => page.status,
         forced => forced,
     };
-    let answer = Answer::text(status, page.body);
+    let reason = match page.status {
+        503 => Reason::NotReady,
+        _ => Reason::Page,
+    };
+    let answer = Answer {
+        body: Some(page.body),
+        interceptable: false,
+        ..Answer::status(status, reason)
+    };
+    exchange.explain_answer(&answer);
     write(out, &answer, b"", exchange, program, context, keep)
 }
 

@@ -205,7 +205,7 @@ impl Exchange {
     /// A page about kp itself.
     fn page(&mut self, page: Page, program: &Program, context: &Context<'_>) -> Action {
         if !matches!(self.file_method(), Method::Get | Method::Head) {
-            return self.answer(Answer::status(405), program, context);
+            return self.answer(method_not_allowed(), program, context);
         }
         self.machine.phase = Phase::Answer;
         Action::Page(page)
