@@ -10,6 +10,7 @@ mod draft;
 mod dump;
 pub mod model;
 mod nginx;
+pub mod overrides;
 mod render;
 mod resolve;
 mod scope;

@@ -45,6 +45,8 @@ pub(crate) fn upstream(balancer: Balancer, servers: Vec<ServerLine>) -> Upstream
         implicit: false,
         servers,
         zone: None,
+        zone_bytes: None,
+        state: None,
         balancer,
         keepalive: None,
         resolver: None,

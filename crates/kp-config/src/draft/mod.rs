@@ -35,7 +35,9 @@ pub(crate) use page::{PageDraft, PageKind};
 pub(crate) use proxy::RedirectDraft;
 pub(crate) use reader::{Reader, predefined_format};
 pub(crate) use tls::{TlsCommands, TlsDraft, TlsFileDraft};
-pub(crate) use upstream::{BalancerDraft, KeepaliveDraft, UpstreamDraft};
+pub(crate) use upstream::{
+    BalancerDraft, KeepaliveDraft, ServerLineDraft, UpstreamDraft, server_parameter,
+};
 
 use crate::diagnostic::Diagnostic;
 use crate::directives::{self, Arity, BlockKind, Contexts, Entry};

@@ -2,7 +2,7 @@
 
 use super::{HttpDraft, Reader};
 use crate::diagnostic::Diagnostic;
-use crate::model::{OutlierDetection, PeerAddress, Queue, RetryBudget, Sticky};
+use crate::model::{OutlierDetection, PeerAddress, Queue, RetryBudget, ServerLine, Sticky};
 use crate::span::{Span, Spanned};
 use crate::syntax::{Directive, Word};
 use crate::template::Template;
@@ -18,6 +18,7 @@ pub(crate) struct UpstreamDraft {
     /// Whether there are `server` lines at all, good or bad.
     pub(crate) has_lines: bool,
     pub(crate) zone: Option<Spanned<String>>,
+    pub(crate) zone_bytes: Option<u64>,
     pub(crate) balancer: Option<Spanned<BalancerDraft>>,
     pub(crate) keepalive: Option<Spanned<KeepaliveDraft>>,
     pub(crate) keepalive_requests: Option<Spanned<u32>>,
@@ -49,6 +50,44 @@ pub(crate) struct ServerLineDraft {
     pub(crate) resolve: Option<crate::model::ResolveName>,
     pub(crate) drain: bool,
     pub(crate) route: String,
+}
+
+impl ServerLineDraft {
+    /// A line without parameters, and without addresses yet.
+    pub(crate) fn new(name: String, span: Span) -> Self {
+        Self {
+            name: Spanned::new(name, span),
+            addresses: Vec::new(),
+            weight: 1,
+            max_conns: 0,
+            max_fails: 1,
+            fail_timeout: Duration::from_secs(10),
+            slow_start: None,
+            backup: None,
+            down: false,
+            resolve: None,
+            drain: false,
+            route: String::new(),
+        }
+    }
+
+    /// The line without its places.
+    pub(crate) fn into_line(self) -> ServerLine {
+        ServerLine {
+            name: self.name.value,
+            addresses: self.addresses,
+            weight: self.weight,
+            max_conns: self.max_conns,
+            max_fails: self.max_fails,
+            fail_timeout: self.fail_timeout,
+            slow_start: self.slow_start.map_or(Duration::ZERO, |time| time.value),
+            backup: self.backup.is_some(),
+            down: self.down,
+            resolve: self.resolve,
+            drain: self.drain,
+            route: self.route,
+        }
+    }
 }
 
 /// The balancing method.
@@ -97,6 +136,7 @@ impl HttpDraft {
                 .flat_map(|block| &block.directives)
                 .any(|line| line.name.text == "server"),
             zone: None,
+            zone_bytes: None,
             balancer: None,
             keepalive: None,
             keepalive_requests: None,
@@ -120,24 +160,11 @@ impl UpstreamDraft {
             return;
         };
         let resolve = reader.resolve_name(address, parameters);
-        let mut line = ServerLineDraft {
-            name: Spanned::new(address.text.clone(), address.span),
-            addresses: if resolve.is_some() {
-                Vec::new()
-            } else {
-                reader.peer_addresses(&address.text, 80, address.span)
-            },
-            weight: 1,
-            max_conns: 0,
-            max_fails: 1,
-            fail_timeout: Duration::from_secs(10),
-            slow_start: None,
-            backup: None,
-            down: false,
-            resolve,
-            drain: false,
-            route: String::new(),
-        };
+        let mut line = ServerLineDraft::new(address.text.clone(), address.span);
+        if resolve.is_none() {
+            line.addresses = reader.peer_addresses(&address.text, 80, address.span);
+        }
+        line.resolve = resolve;
         for word in parameters {
             if let Err(diagnostic) = server_parameter(&mut line, word) {
                 reader.report(diagnostic);
@@ -171,7 +198,7 @@ impl UpstreamDraft {
                     reader.report(error.hint("32k is the smallest; 64k holds dozens of servers"));
                     return;
                 }
-                Some(_) => {}
+                Some(size) => self.zone_bytes = Some(size),
             }
         }
         self.zone = Some(Spanned::new(name.text.clone(), name.span));
@@ -347,7 +374,8 @@ impl Reader<'_> {
 /// nginx's longest `route=`.
 const ROUTE_MAX: usize = 32;
 
-fn server_parameter(line: &mut ServerLineDraft, word: &Word) -> Result<(), Diagnostic> {
+/// A parameter of a server line.
+pub(crate) fn server_parameter(line: &mut ServerLineDraft, word: &Word) -> Result<(), Diagnostic> {
     let invalid = |hint: &str| {
         let error = Diagnostic::error(word.span, format!("invalid parameter \"{}\"", word.text));
         if hint.is_empty() {

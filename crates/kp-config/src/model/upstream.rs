@@ -1,6 +1,7 @@
 //! Upstream groups.
 
 use super::*;
+use std::fmt;
 
 /// One `upstream` block, or an implicit group made from a `proxy_pass` address.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -13,6 +14,10 @@ pub struct Upstream {
     pub servers: Vec<ServerLine>,
     /// `zone NAME [SIZE]`: peer state is shared by all workers.
     pub zone: Option<String>,
+    /// The zone's `SIZE` in bytes; `None`: it was given elsewhere, or not at all.
+    pub zone_bytes: Option<u64>,
+    /// `state FILE`: where changes made while kp runs are kept.
+    pub state: Option<Spanned<PathBuf>>,
     /// How a peer is chosen.
     pub balancer: Balancer,
     /// `keepalive`; `None`: off.
@@ -97,6 +102,16 @@ pub enum PeerAddress {
     Inet(SocketAddr),
     /// `unix:`, absolute path.
     Unix(PathBuf),
+}
+
+/// As in `$upstream_addr`: `127.0.0.1:8080`, `[::1]:8080` or `unix:/path`.
+impl fmt::Display for PeerAddress {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Inet(address) => address.fmt(out),
+            Self::Unix(path) => write!(out, "unix:{}", path.display()),
+        }
+    }
 }
 
 /// How a peer is chosen.

@@ -224,6 +224,8 @@ fn implicit_group(authority: &str, addresses: Vec<PeerAddress>, span: Span) -> U
         implicit: true,
         servers: vec![line],
         zone: None,
+        zone_bytes: None,
+        state: None,
         balancer: Balancer::RoundRobin,
         keepalive: None,
         resolver: None,

@@ -2,8 +2,10 @@
 
 use super::or;
 use crate::diagnostic::Diagnostic;
-use crate::draft::{BalancerDraft, KeepaliveDraft, LevelDraft, Reader, UpstreamDraft};
-use crate::model::{Balancer, Keepalive, RetryBudget, ServerLine, Upstream};
+use crate::draft::{
+    BalancerDraft, KeepaliveDraft, LevelDraft, Reader, ServerLineDraft, UpstreamDraft,
+};
+use crate::model::{Balancer, Keepalive, RetryBudget, Upstream};
 use std::time::Duration;
 
 /// Checks a group and fills in its defaults.
@@ -26,25 +28,14 @@ pub(super) fn resolve(
     }
     check_backups(&draft, reader);
     let keepalive = keepalive(&draft, reader);
-    let servers = draft.servers.into_iter().map(|line| ServerLine {
-        name: line.name.value,
-        addresses: line.addresses,
-        weight: line.weight,
-        max_conns: line.max_conns,
-        max_fails: line.max_fails,
-        fail_timeout: line.fail_timeout,
-        slow_start: line.slow_start.map_or(Duration::ZERO, |time| time.value),
-        backup: line.backup.is_some(),
-        down: line.down,
-        resolve: line.resolve,
-        drain: line.drain,
-        route: line.route,
-    });
+    let servers = draft.servers.into_iter().map(ServerLineDraft::into_line);
     Upstream {
         name: draft.name,
         implicit: false,
         servers: servers.collect(),
         zone: draft.zone.map(|zone| zone.value),
+        zone_bytes: draft.zone_bytes,
+        state: None,
         balancer: match draft.balancer.map(|balancer| balancer.value) {
             None => Balancer::RoundRobin,
             Some(BalancerDraft::LeastConn) => Balancer::LeastConn,

@@ -1,0 +1,301 @@
+//! What changes are measured against: the groups of a configuration, and the addresses of their server lines now.
+
+use super::change::Complaint;
+use super::server::parse_address;
+use super::{GroupOverrides, Overrides, Settings};
+use crate::model::{PeerAddress, Upstream};
+use crate::suggest::nearest;
+use std::collections::{BTreeMap, HashSet};
+
+/// What a peer takes of a zone's `SIZE`.
+pub const ZONE_BYTES_PER_PEER: u64 = 512;
+/// Sizes are proposed in these steps, nginx's smallest zone.
+const ZONE_STEP: u64 = 32 << 10;
+/// How many names a complaint lists at most.
+const NAMES_MAX: usize = 8;
+
+/// The addresses of server lines that are looked up while kp runs, by the numbers of group and line.
+pub type Resolved = BTreeMap<(usize, usize), Vec<PeerAddress>>;
+
+/// The ground.
+#[derive(Debug)]
+pub struct Ground<'a> {
+    upstreams: &'a [Upstream],
+    places: Vec<Vec<Place<'a>>>,
+}
+
+/// An address of a server line.
+#[derive(Debug)]
+pub(super) struct Place<'a> {
+    line: usize,
+    pub(super) name: &'a str,
+    address: &'a PeerAddress,
+    pub(super) text: String,
+}
+
+/// A peer that belongs to a group now, and what holds for it.
+#[derive(Debug)]
+pub struct Standing<'a> {
+    /// The name of its server line; of one that was added, its address.
+    pub name: &'a str,
+    /// Where it is.
+    pub address: &'a PeerAddress,
+    /// Whether it is a backup.
+    pub backup: bool,
+    /// Whether no server line has it.
+    pub added: bool,
+    /// What holds.
+    pub settings: Settings,
+}
+
+impl Standing<'_> {
+    pub(super) fn is_named(&self, target: &str) -> bool {
+        self.name == target || self.address.to_string() == target
+    }
+}
+
+impl<'a> Ground<'a> {
+    /// The ground of a configuration's groups.
+    pub fn new(upstreams: &'a [Upstream], resolved: &'a Resolved) -> Self {
+        let places = upstreams.iter().enumerate().map(|(number, upstream)| {
+            let lines = upstream.servers.iter().enumerate();
+            let places = lines.flat_map(|(line, server)| {
+                let found = resolved.get(&(number, line)).into_iter().flatten();
+                server
+                    .addresses
+                    .iter()
+                    .chain(found)
+                    .map(move |address| Place {
+                        line,
+                        name: &server.name,
+                        address,
+                        text: address.to_string(),
+                    })
+            });
+            places.collect()
+        });
+        Self {
+            upstreams,
+            places: places.collect(),
+        }
+    }
+
+    /// A group by its name, which has no case.
+    ///
+    /// # Errors
+    ///
+    /// There is none, or it is no `upstream`.
+    pub fn upstream(&self, name: &str) -> Result<(usize, &'a Upstream), Complaint> {
+        let mut named = self.upstreams.iter().enumerate();
+        let explicit = |upstream: &&Upstream| !upstream.implicit;
+        match named.find(|(_, one)| !one.implicit && one.name.eq_ignore_ascii_case(name)) {
+            Some(found) => Ok(found),
+            None if self.upstreams.iter().any(|one| one.name == name) => {
+                let error = format!("\"{name}\" is an address of \"proxy_pass\", not an upstream");
+                let hint = "what is to be changed at run time needs a name: put the address into an upstream block";
+                Err(Complaint::new(error).hint(hint))
+            }
+            None => {
+                let names = self.upstreams.iter().filter(explicit);
+                let error = format!("there is no upstream \"{name}\"");
+                Err(with_near(
+                    error,
+                    name,
+                    "upstreams",
+                    names.map(|one| one.name.as_str()),
+                ))
+            }
+        }
+    }
+
+    /// A group by its number.
+    pub fn at(&self, number: usize) -> Option<&'a Upstream> {
+        self.upstreams.get(number)
+    }
+
+    pub(super) fn places(&self, number: usize) -> impl Iterator<Item = &Place<'a>> {
+        self.places.get(number).into_iter().flatten()
+    }
+
+    /// Whether a server line is called so.
+    pub(super) fn is_line(&self, number: usize, name: &str) -> bool {
+        let lines = self
+            .at(number)
+            .into_iter()
+            .flat_map(|upstream| &upstream.servers);
+        lines.into_iter().any(|line| line.name == name)
+    }
+
+    /// The addresses of the server lines of this name.
+    pub(super) fn below(&self, number: usize, name: &str) -> HashSet<&str> {
+        let places = self.places(number).filter(|place| place.name == name);
+        places.map(|place| place.text.as_str()).collect()
+    }
+
+    /// The one spelling of what a peer is called: an address as in `$upstream_addr`, else the name of its server line.
+    pub(super) fn canonical(&self, number: usize, peer: &str) -> String {
+        if let Ok(address) = parse_address(peer) {
+            return address.to_string();
+        }
+        let lines = self
+            .at(number)
+            .into_iter()
+            .flat_map(|upstream| &upstream.servers);
+        let mut named = lines.filter(|line| line.name.eq_ignore_ascii_case(peer));
+        match named.next() {
+            // A socket's path may be written relative to the prefix.
+            Some(line) => match line.addresses.as_slice() {
+                [address @ PeerAddress::Unix(_)] => address.to_string(),
+                _ => line.name.clone(),
+            },
+            None => peer.to_owned(),
+        }
+    }
+
+    /// Whether one more peer fits into the group's zone.
+    pub(super) fn has_room(&self, number: usize, overrides: &Overrides) -> Result<(), Complaint> {
+        let Some(upstream) = self.at(number) else {
+            return Ok(());
+        };
+        let Some(zone) = &upstream.zone else {
+            return Ok(());
+        };
+        let sharers = || {
+            let all = self.upstreams.iter().enumerate();
+            all.filter(|(_, other)| other.zone.as_ref() == Some(zone))
+        };
+        let Some(bytes) = sharers().filter_map(|(_, other)| other.zone_bytes).max() else {
+            return Ok(());
+        };
+        let peers = |(number, other): (usize, &Upstream)| {
+            let added = overrides
+                .group(&other.name)
+                .map_or(0, |group| group.added.len());
+            self.places(number).count() + added
+        };
+        let wanted = sharers().map(peers).sum::<usize>() as u64 + 1;
+        let capacity = bytes / ZONE_BYTES_PER_PEER;
+        if wanted <= capacity {
+            return Ok(());
+        }
+        let needed = (wanted * ZONE_BYTES_PER_PEER).div_ceil(ZONE_STEP) * ZONE_STEP;
+        let error = format!(
+            "zone \"{zone}\" is full: its {}k hold {capacity} peers",
+            bytes / 1024
+        );
+        Err(Complaint::new(error).hint(format!(
+            "{}k would hold this one: write \"zone {zone} {}k;\" and reload",
+            needed / 1024,
+            needed / 1024
+        )))
+    }
+
+    /// The peers of a group, as these overrides leave it.
+    pub fn standings<'s>(
+        &'s self,
+        number: usize,
+        overrides: &'s Overrides,
+    ) -> impl Iterator<Item = Standing<'s>> {
+        let name = self
+            .at(number)
+            .map_or("", |upstream| upstream.name.as_str());
+        let group = overrides.group(name);
+        let without = group.is_none().then(|| self.standings_of(number, None));
+        let with = group.map(|group| self.standings_of(number, Some(group)));
+        without
+            .into_iter()
+            .flatten()
+            .chain(with.into_iter().flatten())
+    }
+
+    pub(super) fn standings_of<'s>(
+        &'s self,
+        number: usize,
+        group: Option<&'s GroupOverrides>,
+    ) -> Vec<Standing<'s>> {
+        let index = group.map(GroupOverrides::index);
+        let mut standings = Vec::new();
+        let servers = self
+            .at(number)
+            .map_or(&[][..], |upstream| &upstream.servers);
+        for place in self.places(number) {
+            let Some(line) = servers.get(place.line) else {
+                continue;
+            };
+            let own = Settings::of(line);
+            let settings = match &index {
+                Some(index) => index.of_line(place.name, &place.text, own),
+                None => Some(own),
+            };
+            standings.extend(settings.map(|settings| Standing {
+                name: place.name,
+                address: place.address,
+                backup: line.backup,
+                added: false,
+                settings,
+            }));
+        }
+        for line in group.map_or(&[][..], |group| &group.added) {
+            let (Some(index), Some(address)) = (&index, line.addresses.first()) else {
+                continue;
+            };
+            standings.push(Standing {
+                name: &line.name,
+                address,
+                backup: line.backup,
+                added: true,
+                settings: index.of_added(&line.name, &line.name, Settings::of(line)),
+            });
+        }
+        standings
+    }
+
+    /// The groups that have a usable peer before and none after: changes that take the last one away need force.
+    pub fn emptied(&self, before: &Overrides, after: &Overrides) -> Vec<&'a str> {
+        let usable = |number: usize, overrides: &Overrides| {
+            self.standings(number, overrides)
+                .any(|standing| standing.settings.is_usable())
+        };
+        let groups = self.upstreams.iter().enumerate();
+        groups
+            .filter(|(_, one)| before.group(&one.name) != after.group(&one.name))
+            .filter(|(number, _)| usable(*number, before) && !usable(*number, after))
+            .map(|(_, one)| one.name.as_str())
+            .collect()
+    }
+}
+
+impl GroupOverrides {
+    pub(super) fn standings<'s>(
+        &'s self,
+        number: usize,
+        ground: &'s Ground<'_>,
+    ) -> impl Iterator<Item = Standing<'s>> {
+        ground.standings_of(number, Some(self)).into_iter()
+    }
+}
+
+/// A complaint about a name, with the one that was probably meant, or those there are.
+pub(super) fn with_near<'n>(
+    error: String,
+    name: &str,
+    what: &str,
+    names: impl Iterator<Item = &'n str>,
+) -> Complaint {
+    let mut known: Vec<&str> = Vec::new();
+    for name in names {
+        if !known.contains(&name) {
+            known.push(name);
+        }
+    }
+    let complaint = Complaint::new(error);
+    if let Some(near) = nearest(name, known.iter().copied()) {
+        return complaint.hint(format!("did you mean \"{near}\"?"));
+    }
+    if known.is_empty() {
+        return complaint;
+    }
+    let more = if known.len() > NAMES_MAX { ", …" } else { "" };
+    let shown: Vec<&str> = known.into_iter().take(NAMES_MAX).collect();
+    complaint.hint(format!("{what} are: {}{more}", shown.join(", ")))
+}
