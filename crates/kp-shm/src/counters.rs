@@ -6,8 +6,20 @@
 use crate::scoreboard::{Row, Scoreboard};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Cells per block: a whole number of cache lines, so that two processes never write the same line.
-const WIDTH: usize = 128;
+/// Cells per block: a whole number of cache lines, so that two processes never write the same line. The table first, then
+/// the times of turns, then the reasons.
+const WIDTH: usize = TURNS_AT + 16 + REASONS;
+const TURNS_AT: usize = 112;
+const REASONS_AT: usize = TURNS_AT + 16;
+/// How many reasons there can be.
+pub const REASONS: usize = 128;
+/// Upper ends of the buckets of turns of the event loop but the last, in microseconds; each belongs to its bucket.
+pub const TURN_BOUNDS_US: [u64; 13] = [
+    20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 20_000, 50_000, 100_000, 500_000,
+];
+/// Buckets of turns, the last one without an end.
+pub const TURN_BUCKETS: usize = TURN_BOUNDS_US.len() + 1;
+const _: () = assert!(TURN_BUCKETS <= REASONS_AT - TURNS_AT);
 
 /// How a value is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -136,10 +148,17 @@ counters! {
     LogLinesDropped, Counter, "log_lines_dropped", "lines", "Log lines lost because their file could not take them.";
     LoopTurns, Counter, "loop_turns", "turns", "Turns of the event loop.";
     LoopDelayPeak, Peak, "loop_delay_peak_ms", "milliseconds", "Longest turn of the event loop.";
+    LoopBusy, Counter, "loop_busy_us", "microseconds", "Time in which the event loop worked.";
+    LoopWaiting, Counter, "loop_waiting_us", "microseconds", "Time in which the event loop waited for events.";
+    BackpressureClient, Counter, "backpressure_client", "waits", "How often an upstream was not read because its client had no room.";
+    BackpressureUpstream, Counter, "backpressure_upstream", "waits", "How often a client was not read because the upstream had no room for the request body.";
+    BuffersInUse, Gauge, "buffers_in_use", "buffers", "Buffers of the pool that hold bytes.";
+    BuffersFree, Gauge, "buffers_free_bytes", "bytes", "Memory of buffers that wait in the pool.";
+    DescriptorsOpen, Gauge, "descriptors_open", "descriptors", "Sockets of clients, upstreams and listeners that are open, as far as workers count them themselves.";
 }
 
 const _: () = assert!(
-    Counter::ALL.len() <= WIDTH,
+    Counter::ALL.len() <= TURNS_AT,
     "a block has no cell left for another counter"
 );
 
@@ -176,6 +195,23 @@ impl Counters {
             Kind::Counter | Kind::Gauge => values.fold(0, u64::wrapping_add),
             Kind::Peak => values.max().unwrap_or(0),
         }
+    }
+
+    /// How often this reason was the end of something, over all processes; 0 where there is no such reason.
+    pub fn reason_total(&self, index: u8) -> u64 {
+        self.sum(REASONS_AT + usize::from(index))
+    }
+
+    /// Turns of the event loop by how long they took, over all processes: how many in each bucket, not in those before. Their
+    /// sum is [`Counter::LoopBusy`].
+    pub fn turns(&self) -> [u64; TURN_BUCKETS] {
+        std::array::from_fn(|bucket| self.sum(TURNS_AT + bucket))
+    }
+
+    fn sum(&self, at: usize) -> u64 {
+        let rows = self.rows.chunks_exact(WIDTH).take(self.scoreboard.used());
+        let values = rows.filter_map(|row| row.get(at));
+        values.fold(0, |sum, cell| sum.wrapping_add(cell.load(Relaxed)))
     }
 
     /// The value of one row.
@@ -234,6 +270,25 @@ impl Block {
     pub fn raise(&self, counter: Counter, value: u64) {
         if value > self.value(counter) {
             self.set(counter, value);
+        }
+    }
+
+    /// One more end with this reason.
+    pub fn count_reason(&self, index: u8) {
+        self.more(REASONS_AT + usize::from(index));
+    }
+
+    /// A turn of the event loop is over.
+    pub fn observe_turn(&self, busy_us: u64) {
+        let above = |bound: &u64| busy_us <= *bound;
+        let bucket = TURN_BOUNDS_US.iter().position(above);
+        self.more(TURNS_AT + bucket.unwrap_or(TURN_BUCKETS - 1));
+        self.add(Counter::LoopBusy, busy_us);
+    }
+
+    fn more(&self, at: usize) {
+        if let Some(cell) = self.cells.get(at) {
+            cell.store(cell.load(Relaxed).wrapping_add(1), Relaxed);
         }
     }
 
@@ -300,6 +355,32 @@ mod tests {
         let block = Shm::private().unwrap().counters().block(Row::PRIVATE);
         block.decrement(Counter::TunnelsActive);
         assert_eq!(block.value(Counter::TunnelsActive), 0);
+    }
+
+    #[test]
+    fn reasons_and_turns_are_counted_beside_the_table() {
+        let shm = Shm::private().unwrap();
+        let rows = [0, 1].map(|slot| shm.scoreboard().claim(1, slot));
+        for row in rows {
+            let block = shm.counters().block(row);
+            for reason in [0, 127, 127, 128, 255] {
+                block.count_reason(reason);
+            }
+            for busy_us in [0, 20, 21, 500_001] {
+                block.observe_turn(busy_us);
+            }
+        }
+        shm.reap(rows[0]);
+        let counters = shm.counters();
+        let reasons = [0, 1, 127, 128, 255].map(|reason| counters.reason_total(reason));
+        assert_eq!(reasons, [2, 0, 4, 0, 0], "there is no reason 128");
+        let turns = counters.turns();
+        assert_eq!((turns[0], turns[1], turns[TURN_BUCKETS - 1]), (4, 2, 2));
+        assert_eq!(turns.iter().sum::<u64>(), 8);
+        assert_eq!(counters.total(Counter::LoopBusy), 2 * 500_042);
+        for counter in Counter::ALL.iter().filter(|one| **one != Counter::LoopBusy) {
+            assert_eq!(counters.total(*counter), 0, "{counter:?}");
+        }
     }
 
     #[test]

@@ -7,27 +7,37 @@
 
 mod checks;
 mod counters;
+mod facts;
 mod keyed;
 mod lease;
 mod names;
 mod peers;
 mod places;
 mod rates;
+mod recent;
 mod repair;
 mod scoreboard;
+mod series;
 mod sessions;
 mod tickets;
 mod zones;
 
 pub use checks::{CheckChange, CheckRow, CheckState, Checks, Thresholds};
-pub use counters::{Block, Counter, Counters, Kind};
+pub use counters::{Block, Counter, Counters, Kind, REASONS, TURN_BOUNDS_US, TURN_BUCKETS};
+pub use facts::{LastReload, MasterFacts};
 pub use lease::{Claimant, Lease};
 pub use names::{NameAddress, NameRow, Names};
 pub use peers::{Answers, Ejection, Health, Key, PeerRow, Peers};
 pub use places::{Journal, Place, PlaceZone, Taken};
 pub use rates::{EXCESS_MAX, Exceeded, Hashed, RateZone};
+pub use recent::{Entry, Recent};
 pub use repair::Repair;
 pub use scoreboard::{Process, Row, Scoreboard, State};
+pub use series::{
+    BOUNDS_MS, BUCKETS, CellKind, CellSpec, Histogram, HistogramTotal, IdleSeries, LastFailure,
+    PeerCell, PeerFlag, Series, SeriesCell, SeriesIndex, SeriesInfo, SeriesKind, SeriesRow,
+    ServerCell, Totals, UpstreamCell,
+};
 pub use sessions::SessionZone;
 pub use tickets::{TicketKey, TicketKeys, TicketReader, TicketRing};
 pub use zones::{ZoneKind, ZonePlan, Zones};
@@ -45,6 +55,8 @@ struct Sizes {
     zones: usize,
     /// Lines of a process's journal of places.
     lines: usize,
+    /// Labelled series, by kind.
+    series: series::Capacities,
 }
 
 /// Old generations are not bounded in number (a tunnel can outlive a hundred reloads), so rows are plentiful.
@@ -53,6 +65,7 @@ const LARGE: Sizes = Sizes {
     peers: 1 << 16,
     zones: 1 << 27,
     lines: 1 << 16,
+    series: [1 << 10, 1 << 9, 1 << 12],
 };
 /// Where the system refuses to promise two gigabytes of address space (strict overcommit).
 const SMALL: Sizes = Sizes {
@@ -60,6 +73,7 @@ const SMALL: Sizes = Sizes {
     peers: 1 << 13,
     zones: 1 << 21,
     lines: 1 << 12,
+    series: [1 << 8, 1 << 7, 1 << 9],
 };
 
 /// All shared tables; a handle that is copied freely.
@@ -67,6 +81,9 @@ const SMALL: Sizes = Sizes {
 pub struct Shm {
     scoreboard: Scoreboard,
     counters: Counters,
+    series: Series,
+    recent: Recent,
+    master: MasterFacts,
     peers: Peers,
     checks: Checks,
     names: Names,
@@ -89,15 +106,29 @@ impl Shm {
     fn mapped(sizes: Sizes, map: fn(usize) -> io::Result<Region>) -> io::Result<Self> {
         let cells = |count: usize| -> io::Result<&'static [AtomicU64]> { Ok(map(count)?.cells()) };
         let scoreboard = Scoreboard::new(cells(Scoreboard::cells(sizes.processes))?);
+        let peers = |capacity: usize| -> io::Result<Peers> {
+            Ok(Peers::new(
+                capacity,
+                cells(Peers::directory_cells(capacity))?,
+                cells(Peers::row_cells(capacity))?,
+                cells(sizes.processes * capacity)?,
+            ))
+        };
+        let [servers, groups, members] = sizes.series;
         Ok(Self {
             scoreboard,
             counters: Counters::new(scoreboard, cells(Counters::cells(sizes.processes))?),
-            peers: Peers::new(
-                sizes.peers,
-                cells(Peers::directory_cells(sizes.peers))?,
-                cells(Peers::row_cells(sizes.peers))?,
-                cells(sizes.processes * sizes.peers)?,
+            series: Series::new(
+                scoreboard,
+                [peers(servers)?, peers(groups)?, peers(members)?],
+                sizes.series,
+                cells(Series::text_cells(sizes.series))?,
+                cells(Series::block_cells(sizes.processes, sizes.series))?,
+                cells(Series::stray_cells(sizes.processes))?,
             ),
+            recent: Recent::new(scoreboard, cells(Recent::cells(sizes.processes))?),
+            master: MasterFacts::new(cells(facts::CELLS)?),
+            peers: peers(sizes.peers)?,
             zones: Zones::new(
                 scoreboard,
                 cells(Zones::directory_cells())?,
@@ -105,12 +136,7 @@ impl Shm {
             )?,
             journals: places::Journals::new(cells(sizes.processes * sizes.lines)?, sizes.lines),
             // The shares say who uses a row; nothing is in flight there.
-            checks: Checks::new(Peers::new(
-                sizes.peers,
-                cells(Peers::directory_cells(sizes.peers))?,
-                cells(Peers::row_cells(sizes.peers))?,
-                cells(sizes.processes * sizes.peers)?,
-            )),
+            checks: Checks::new(peers(sizes.peers)?),
             names: Names::new(cells(Names::CELLS)?),
             asked_names: Names::of_requests(cells(Names::CELLS)?),
         })
@@ -124,6 +150,21 @@ impl Shm {
     /// What was counted.
     pub fn counters(&self) -> Counters {
         self.counters
+    }
+
+    /// What was counted for virtual hosts, upstream groups and peers.
+    pub fn series(&self) -> Series {
+        self.series
+    }
+
+    /// Why exchanges ended lately.
+    pub fn recent(&self) -> Recent {
+        self.recent
+    }
+
+    /// What only the master knows.
+    pub fn master(&self) -> MasterFacts {
+        self.master
     }
 
     /// What is known of upstream peers.
@@ -165,6 +206,7 @@ impl Shm {
         self.names.reap(row);
         self.asked_names.reap(row);
         self.counters.reap(row);
+        self.series.reap(row);
         self.scoreboard.free(row);
     }
 }

@@ -189,13 +189,18 @@ impl Peers {
     /// One process calls it, about once a minute: what is known of a peer that leaves and comes back within that time is
     /// not lost.
     pub fn reclaim(&self, idle: &mut Vec<bool>) -> usize {
+        self.reclaim_with(idle, |_| {})
+    }
+
+    /// The same; `part` sees each row after its last user left and before anybody can be given it anew.
+    pub(crate) fn reclaim_with(&self, idle: &mut Vec<bool>, part: impl Fn(usize)) -> usize {
         idle.resize(self.used(), false);
         let mut taken = 0;
         for (index, idle) in idle.iter_mut().enumerate() {
             // A row without a key is being made: its user is not counted yet.
             let made = self.cells(index)[KEY_HIGH].load(Acquire) != 0;
             let unused = made && self.cells(index)[USERS].load(Acquire) == 0;
-            if unused && *idle && self.retire(index) {
+            if unused && *idle && self.retire(index, &part) {
                 taken += 1;
                 *idle = false;
             } else {
@@ -205,7 +210,7 @@ impl Peers {
         taken
     }
 
-    fn retire(&self, index: usize) -> bool {
+    fn retire(&self, index: usize, part: impl Fn(usize)) -> bool {
         let cells = self.cells(index);
         if cells[USERS]
             .compare_exchange(0, RETIRED, SeqCst, Relaxed)
@@ -221,6 +226,7 @@ impl Peers {
                 let _ = cell.compare_exchange(seen, TOMB, SeqCst, Relaxed);
             }
         }
+        part(index);
         self.free(index);
         true
     }
@@ -283,6 +289,27 @@ impl Peers {
                 });
             }
         }
+    }
+
+    /// Which row a claim is of; `None` for a private one.
+    pub(crate) fn index_of(&self, row: &PeerRow) -> Option<usize> {
+        let bytes = (row.cells.as_ptr() as usize).checked_sub(self.rows.as_ptr() as usize)?;
+        let index = bytes / (WIDTH * size_of::<AtomicU64>());
+        (row.shared && index < self.capacity).then_some(index)
+    }
+
+    /// Whose row it is; `None` while it is nobody's.
+    pub(crate) fn key(&self, index: usize) -> Option<Key> {
+        let cells = self.cells(index);
+        let high = cells[KEY_HIGH].load(Acquire);
+        let key = Key(u128::from(high) << 64 | u128::from(cells[KEY_LOW].load(Acquire)));
+        (high != 0 && cells[USERS].load(Acquire) != RETIRED).then_some(key)
+    }
+
+    /// How often a process claims a row.
+    pub(crate) fn claims(&self, process: Row, index: usize) -> u64 {
+        self.share(process, index)
+            .map_or(0, |share| share.load(Relaxed) / CLAIM)
     }
 
     /// In flight according to the total, and according to the shares of all processes.
