@@ -62,6 +62,11 @@ impl Contexts {
         self.0 & other.0 != 0
     }
 
+    /// Every block kind, outermost first.
+    pub fn each() -> impl Iterator<Item = Self> {
+        Self::NAMES.into_iter().map(|(context, _)| context)
+    }
+
     /// The block kinds by name, outermost first.
     pub fn names(self) -> impl Iterator<Item = &'static str> {
         Self::NAMES
@@ -125,6 +130,41 @@ impl Entry {
     /// Whether its block takes arguments before the `{`: in YAML the mapping's keys are these arguments.
     pub fn block_takes_args(&self) -> bool {
         self.block != BlockKind::None && self.arity.max != Some(0)
+    }
+}
+
+/// Whose a directive is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Origin {
+    /// nginx has it, in the same place.
+    Nginx,
+    /// nginx has it in its commercial edition only.
+    Plus,
+    /// kp's own.
+    Kp,
+}
+
+/// Directives that of nginx's editions only the commercial one has.
+const PLUS: [&str; 3] = ["health_check", "match", "queue"];
+
+impl Entry {
+    /// Whether blocks take it from those around them until they have their own.
+    pub fn inherits(&self) -> bool {
+        matches!(
+            self.set,
+            Setter::Level(_) | Setter::Early(_) | Setter::Tls(_)
+        )
+    }
+
+    /// Whose it is. What is kp's own says so in its documentation.
+    pub fn origin(&self) -> Origin {
+        if self.doc.contains("(kp's own") {
+            Origin::Kp
+        } else if PLUS.contains(&self.name) || self.contexts == Contexts::MATCH {
+            Origin::Plus
+        } else {
+            Origin::Nginx
+        }
     }
 }
 
@@ -456,8 +496,8 @@ table! {
     "hash" "key [consistent]", U, (1 to 2), ONCE, none, {}, [upstream hash], "Chooses by a key; `consistent` moves few keys when servers change (ketama).";
     "random" "[two [least_conn]]", U, (0 to 2), ONCE, none, {}, [upstream random], "Chooses by chance; with `two` the less loaded of two.";
     "least_time" "header | last_byte [inflight]", U, (1 to 2), ONCE, none, {}, [upstream least_time], "Chooses the server with the least average time to the head or the end of its answers, times its connections, by weight; with `inflight` attempts under way count, too.";
-    "outlier_detection" "[consecutive_5xx=number] [failure_percent=number] [latency_factor=number] [base_time=time] [max_percent=number]", U, (1 to 5), ONCE, none, {}, [upstream outlier_detection], "Ejects servers that answer 5xx or fail so often in a row, or in such a share of at least 20 answers, or are so many times slower than the median, for `base_time` (30s) times how often they were ejected; at most `max_percent` (10) of the servers, or one.";
-    "max_ejected_percent" "number", U, (1), ONCE, none, {}, [upstream max_ejected_percent], "The most servers, in percent, that failures and outlier detection may take out at once; the last usable one, backups included, stays in any case. Without it all may be, as in nginx.";
+    "outlier_detection" "[consecutive_5xx=number] [failure_percent=number] [latency_factor=number] [base_time=time] [max_percent=number]", U, (1 to 5), ONCE, none, {}, [upstream outlier_detection], "Ejects servers that answer 5xx or fail so often in a row, or in such a share of at least 20 answers, or are so many times slower than the median, for `base_time` (30s) times how often they were ejected; at most `max_percent` (10) of the servers, or one (kp's own).";
+    "max_ejected_percent" "number", U, (1), ONCE, none, {}, [upstream max_ejected_percent], "The most servers, in percent, that failures and outlier detection may take out at once; the last usable one, backups included, stays in any case. Without it all may be, as in nginx (kp's own).";
     "queue" "number [timeout=time]", U, (1 to 2), ONCE, none, {}, [upstream queue], "How many requests wait in each worker while every server has `max_conns` connections in use, and how long (60s); who comes then, or waited so long, gets 503.";
     "retry_budget" "[percent=number] [min=number] | off", U, (1 to 2), ONCE, "percent=20 min=10", {}, [upstream retry_budget], "How many repeated attempts may be under way at once: a share of all attempts under way in the group, and `min` in any case. What failed to connect and stale connections do not count. A retry beyond it is not made: the client gets the failure (kp's own).";
     "sticky" "cookie name [expires=time | max] [domain=string] [httponly] [samesite=strict | lax | none | $variable] [secure] [path=path] | route $variable ... | learn create=$variable lookup=$variable zone=name:size [timeout=time] [header]", U, (2+), ONCE, none, {}, [upstream sticky], "Keeps the requests of a session at one server: by a cookie that names it, by a server's `route=`, or by what responses were seen to begin.";

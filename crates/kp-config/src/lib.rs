@@ -8,6 +8,8 @@ pub mod diagnostic;
 pub mod directives;
 mod draft;
 mod dump;
+pub mod explain;
+pub mod foreign;
 pub mod model;
 mod nginx;
 pub mod overrides;

@@ -29,6 +29,11 @@ impl Scope {
         depth: 0,
     };
 
+    /// Its kind; `None` inside something unknown.
+    pub(crate) fn context(self) -> Option<Contexts> {
+        self.context
+    }
+
     /// The row of a directive here; of a misplaced one, its row elsewhere, so that it is still read in its own form.
     pub(crate) fn entry(self, name: &str) -> Option<&'static Entry> {
         self.own_entry(name).or_else(|| {

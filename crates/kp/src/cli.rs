@@ -4,6 +4,8 @@
 //! (`-sreload`) or be the next argument even if that starts with a dash, `-?` is help, and the complaints are part of what
 //! people's scripts read.
 
+mod words;
+
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
@@ -37,6 +39,13 @@ pub(crate) enum Command {
     Build,
     /// `-h`, `-?`.
     Help,
+    /// `kp explain [NAME]`.
+    Explain {
+        /// Where the configuration is that it is explained for.
+        options: Options,
+        /// A directive, or a variable with its `$`; without it all are listed.
+        name: Option<String>,
+    },
     /// `kp demo-upstream PORT NAME`.
     DemoUpstream {
         /// Where it listens on 127.0.0.1; 0 lets the system choose.
@@ -95,6 +104,11 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Com
     {
         arguments.next();
         return demo_upstream(arguments);
+    }
+    if let Some(word) = arguments.peek().cloned()
+        && let Some(command) = words::parse(&word, arguments.by_ref().skip(1))
+    {
+        return command;
     }
     let mut options = Options::default();
     let mut order = None;
@@ -331,6 +345,21 @@ mod tests {
             ),
             ("status -h", Command::Help),
             (
+                "explain",
+                Command::Explain {
+                    options: Options::default(),
+                    name: None,
+                },
+            ),
+            (
+                "explain -p /srv/ $host -ckp.conf",
+                Command::Explain {
+                    options: options("/srv/", "kp.conf"),
+                    name: Some("$host".into()),
+                },
+            ),
+            ("explain -h", Command::Help),
+            (
                 "demo-upstream 9001 one",
                 Command::DemoUpstream {
                     port: 9001,
@@ -417,7 +446,7 @@ mod tests {
         }
 
         let commands = listed(&manual, ".SH COMMANDS\n", ".SH SIGNALS\n");
-        for name in ["status", "demo\\-upstream"] {
+        for name in ["status", "demo\\-upstream", "explain"] {
             assert!(commands.contains(&name), "{name} is not in the manual");
             assert!(
                 help.contains(&name.replace('\\', "")),

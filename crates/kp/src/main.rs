@@ -5,6 +5,7 @@ mod cli;
 mod control;
 mod crew;
 mod demo_upstream;
+mod explain;
 mod generation;
 mod inherit;
 mod listeners;
@@ -56,6 +57,7 @@ fn main() -> ExitCode {
         Command::Version => say(&version::short()),
         Command::Build => say(&version::build()),
         Command::Help => say(&version::help()),
+        Command::Explain { options, name } => explain::run(&options, name.as_deref()),
         Command::DemoUpstream { port, name } => demo_upstream::serve(port, &name),
     }
 }

@@ -67,6 +67,11 @@ impl Place {
         Ok(Self { path, load })
     }
 
+    /// What is loaded, and how.
+    pub(crate) fn load_options(&self) -> &LoadOptions {
+        &self.load
+    }
+
     /// What relative paths are relative to.
     pub(crate) fn prefix(&self) -> &Path {
         &self.load.prefix

@@ -69,6 +69,7 @@ pub(crate) fn help() -> String {
 Usage: kp [-?hvVtTq] [-s signal] [-p prefix]
           [-e filename] [-c filename] [-g directives]
        kp status [-p prefix] [-e filename] [-c filename] [-g directives]
+       kp explain [-p prefix] [-c filename] [directive | $variable]
        kp demo-upstream PORT NAME
 
 Options:
@@ -89,6 +90,7 @@ Options:
 
 status shows what the running master does, its generations of workers and what each worker is busy with.
 Its exit code: 0 kp runs, 1 it is dead and has left its pid file, 3 it does not run, 4 unknown.
+explain tells what a directive or a variable is, and what it does in the configuration; alone it lists all of them.
 demo-upstream answers every request on 127.0.0.1:PORT with NAME and the request's head.
 ",
         short(),

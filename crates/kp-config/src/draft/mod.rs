@@ -41,6 +41,7 @@ pub(crate) use upstream::{
 
 use crate::diagnostic::Diagnostic;
 use crate::directives::{self, Arity, BlockKind, Contexts, Entry};
+use crate::foreign::foreign;
 use crate::model::MatchBlock;
 use crate::span::Span;
 use crate::suggest::nearest;
@@ -460,13 +461,12 @@ fn unknown_or_misplaced(directive: &Directive, context: Contexts) -> Diagnostic 
         .map(|entry| entry.name);
     let near =
         nearest(name, here).or_else(|| nearest(name, directives::all().map(|entry| entry.name)));
-    match near {
-        _ if name == "ssl" => error.hint("it is a parameter now: `listen 443 ssl;`"),
-        Some(near) if !NOT_HERE.contains(&name) => error.hint(format!("did you mean \"{near}\"?")),
-        _ if is_of_nginx(name) => {
-            error.hint("a directive of nginx that this version of kp does not have")
+    match (foreign(name), near) {
+        (Some(known), _) => error.hint(format!("kp does not have it: {}", known.advice)),
+        (None, Some(near)) => error.hint(format!("did you mean \"{near}\"?")),
+        (None, None) => {
+            error.hint("neither kp nor nginx has it: is it of a module that was added to nginx?")
         }
-        _ => error.hint("neither kp nor nginx has it: is it of a module that was added to nginx?"),
     }
 }
 
@@ -478,78 +478,3 @@ fn not_allowed(directive: &Directive, contexts: Contexts) -> Diagnostic {
     )
     .hint(format!("it is allowed in: {}", places.join(", ")))
 }
-
-/// Whether a name is a directive of nginx that kp does not have.
-fn is_of_nginx(name: &str) -> bool {
-    NOT_HERE.contains(&name) || FAMILIES.iter().any(|family| name.starts_with(family))
-}
-
-/// Beginnings of the names of nginx's other modules.
-const FAMILIES: &[&str] = &[
-    "auth_",
-    "charset",
-    "dav_",
-    "fastcgi_",
-    "geo",
-    "grpc_",
-    "gunzip",
-    "gzip",
-    "http2",
-    "http3",
-    "image_filter",
-    "js_",
-    "limit_",
-    "memcached_",
-    "mirror",
-    "mp4",
-    "open_",
-    "perl",
-    "proxy_",
-    "quic_",
-    "real_ip_",
-    "resolver",
-    "scgi_",
-    "secure_link",
-    "slice",
-    "split_clients",
-    "ssi",
-    "ssl_",
-    "sub_filter",
-    "userid",
-    "uwsgi_",
-];
-
-/// Single directives of nginx that people will try.
-const NOT_HERE: &[&str] = &[
-    "accept_mutex",
-    "accept_mutex_delay",
-    "aio",
-    "autoindex",
-    "connection_pool_size",
-    "debug_connection",
-    "directio",
-    "env",
-    "etag",
-    "expires",
-    "http3",
-    "if_modified_since",
-    "limit_except",
-    "load_module",
-    "lock_file",
-    "mail",
-    "ntlm",
-    "pcre_jit",
-    "request_pool_size",
-    "resolver",
-    "rewrite_log",
-    "satisfy",
-    "set_real_ip_from",
-    "state",
-    "stream",
-    "stub_status",
-    "thread_pool",
-    "timer_resolution",
-    "try_files",
-    "uninitialized_variable_warn",
-    "worker_priority",
-];

@@ -1,0 +1,404 @@
+//! Directives of nginx and its modules that kp does not have, and what to do instead.
+//!
+//! Whoever moves a configuration to kp meets these names; `kp -t`, `kp explain` and `kp convert` answer them from here. A
+//! name that gets a row in the table of directives is found there first, so an entry here can do no harm, but a test asks
+//! for its removal.
+
+/// What is known of a directive that kp does not have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Foreign {
+    /// What to do instead, or why there is no need; a sentence without a final stop.
+    pub advice: &'static str,
+    /// Whether leaving the directive out changes nothing that a client could see.
+    pub harmless: bool,
+}
+
+/// What to do instead of a directive; `None` for a name that no module of nginx has, as far as this list goes.
+pub fn foreign(name: &str) -> Option<Foreign> {
+    if let Some((_, advice)) = HARMLESS.iter().find(|(known, _)| *known == name) {
+        return Some(Foreign {
+            advice,
+            harmless: true,
+        });
+    }
+    let exact = MISSING.iter().find(|(known, _)| *known == name);
+    let family = || FAMILIES.iter().find(|(start, _)| name.starts_with(start));
+    exact.or_else(family).map(|(_, advice)| Foreign {
+        advice,
+        harmless: false,
+    })
+}
+
+const FILES: &str = "kp looks at files each time they are asked for; leave it out";
+const OWN_MEMORY: &str = "kp bounds its memory as a whole: see worker_memory; leave it out";
+const LOOP: &str = "kp has one way to wait for events; leave it out";
+const SOCKET_BUFFERS: &str =
+    "the kernel sizes the buffers of sockets: net.ipv4.tcp_rmem and tcp_wmem; leave it out";
+const HTTP2: &str = "kp speaks HTTP/1.1; clients agree on it by themselves; leave it out";
+
+/// Names that can be left out.
+const HARMLESS: &[(&str, &str)] = &[
+    (
+        "accept_mutex",
+        "every worker has its own listening sockets, so there is nothing to take turns for; leave it out",
+    ),
+    (
+        "accept_mutex_delay",
+        "every worker has its own listening sockets; leave it out",
+    ),
+    ("aio", FILES),
+    ("aio_write", FILES),
+    ("connection_pool_size", OWN_MEMORY),
+    ("debug_points", "leave it out"),
+    ("directio", FILES),
+    ("directio_alignment", FILES),
+    (
+        "lock_file",
+        "kp's processes share state without locks; leave it out",
+    ),
+    (
+        "msie_padding",
+        "browsers that need it are gone; leave it out",
+    ),
+    (
+        "msie_refresh",
+        "browsers that need it are gone; leave it out",
+    ),
+    ("open_file_cache", FILES),
+    ("open_file_cache_errors", FILES),
+    ("open_file_cache_events", FILES),
+    ("open_file_cache_min_uses", FILES),
+    ("open_file_cache_valid", FILES),
+    (
+        "pcre_jit",
+        "regular expressions are compiled in any case; leave it out",
+    ),
+    ("proxy_send_lowat", LOOP),
+    ("read_ahead", FILES),
+    ("request_pool_size", OWN_MEMORY),
+    ("send_lowat", LOOP),
+    ("sendfile_max_chunk", FILES),
+    (
+        "subrequest_output_buffer_size",
+        "kp does not collect answers of subrequests; leave it out",
+    ),
+    ("thread_pool", FILES),
+    ("timer_resolution", LOOP),
+    (
+        "uninitialized_variable_warn",
+        "`kp -t` tells of variables that nothing defines; leave it out",
+    ),
+    ("worker_aio_requests", FILES),
+    (
+        "referer_hash_bucket_size",
+        "kp sizes its tables itself; leave it out",
+    ),
+    (
+        "referer_hash_max_size",
+        "kp sizes its tables itself; leave it out",
+    ),
+];
+
+/// Single names.
+const MISSING: &[(&str, &str)] = &[
+    (
+        "add_header_inherit",
+        "a level with its own add_header takes none from above: repeat them, or put them in a file and include it",
+    ),
+    (
+        "add_trailer_inherit",
+        "a level with its own add_trailer takes none from above: repeat them",
+    ),
+    (
+        "auth_basic",
+        "kp does not ask for passwords: let the upstream do it, or admit addresses with allow and deny, or certificates with ssl_verify_client",
+    ),
+    (
+        "auth_basic_user_file",
+        "see auth_basic: let the upstream ask for passwords",
+    ),
+    (
+        "auth_request",
+        "kp does not ask another server about a request: let the upstream do it",
+    ),
+    (
+        "autoindex",
+        "kp does not list directories: let an upstream do it, or put an index.html there",
+    ),
+    (
+        "charset",
+        "write it into the type: `default_type \"text/html; charset=utf-8\"`, or in types",
+    ),
+    (
+        "client_body_early_read",
+        "kp reads a request's body when its upstream takes it: see proxy_request_buffering",
+    ),
+    (
+        "debug_connection",
+        "`error_log FILE debug` holds for all connections",
+    ),
+    (
+        "disable_symlinks",
+        "kp follows symbolic links: keep what must not be served outside of root",
+    ),
+    ("empty_gif", "answer with a file, or with `return 204`"),
+    (
+        "env",
+        "kp's workers keep the master's environment: set it where kp is started",
+    ),
+    (
+        "etag",
+        "files are served with ETag and Last-Modified; an upstream's are passed on",
+    ),
+    (
+        "expires",
+        "write the field: `add_header Cache-Control max-age=3600`",
+    ),
+    (
+        "geo",
+        "kp has no networks in variables: admit networks with allow and deny, or map $remote_addr by exact addresses or an expression",
+    ),
+    (
+        "if_modified_since",
+        "files answer conditional requests as RFC 9110 says, which is `exact` or better",
+    ),
+    (
+        "keyval",
+        "use map; change an upstream's servers while kp runs with `kp ctl`",
+    ),
+    (
+        "keyval_zone",
+        "use map; change an upstream's servers while kp runs with `kp ctl`",
+    ),
+    (
+        "load_module",
+        "kp has no modules that are loaded: what it can do is built in (`kp explain`)",
+    ),
+    ("mail", "kp speaks HTTP only: keep another proxy for mail"),
+    ("max_ranges", "kp takes every range that RFC 9110 allows"),
+    ("mirror", "kp does not send requests twice"),
+    (
+        "ntlm",
+        "give each client its own upstream connection: `keepalive 0` in the upstream",
+    ),
+    (
+        "post_action",
+        "kp starts no requests by itself: read the access log instead",
+    ),
+    ("proxy_socket_rcvbuf", SOCKET_BUFFERS),
+    ("proxy_socket_sndbuf", SOCKET_BUFFERS),
+    (
+        "random_index",
+        "kp does not choose files by chance; use index",
+    ),
+    (
+        "rewrite_log",
+        "`error_log FILE debug` tells what rewrite instructions do",
+    ),
+    (
+        "satisfy",
+        "kp knows one kind of access rule in a location, allow and deny: leave `satisfy all` out",
+    ),
+    ("slice", "kp passes ranges on to the upstream as they are"),
+    (
+        "split_clients",
+        "use the weights of an upstream's servers, or map a variable that differs between clients, by an expression",
+    ),
+    ("ssl", "it is a parameter now: `listen 443 ssl;`"),
+    (
+        "ssl_engine",
+        "keys are read from files: see ssl_certificate_key",
+    ),
+    (
+        "ssl_ocsp",
+        "kp does not ask responders about clients' certificates: see ssl_crl",
+    ),
+    (
+        "ssl_stapling_responder",
+        "kp does not ask a responder: a file has the response, see ssl_stapling_file",
+    ),
+    (
+        "status_zone",
+        "kp counts every server and upstream by its name in any case",
+    ),
+    (
+        "stream",
+        "kp speaks HTTP only: keep another proxy for other protocols",
+    ),
+    (
+        "try_files",
+        "use `error_page 404 = @name` with a named location that proxies or rewrites; for one page for every path, `error_page 404 =200 /index.html`",
+    ),
+    (
+        "valid_referers",
+        "map $http_referer to a variable and answer with `if ($variable) { return 403; }`",
+    ),
+    (
+        "worker_priority",
+        "set it where kp is started: `Nice=` in the systemd unit",
+    ),
+    (
+        "worker_rlimit_core",
+        "set it where kp is started: `LimitCORE=` in the systemd unit",
+    ),
+    ("zone_sync", "kp's state belongs to one machine"),
+];
+
+const NO_CACHE: &str =
+    "kp does not keep answers in this version: keep a cache behind it, or leave this out";
+const HTTP_ONLY: &str = "kp speaks HTTP with its upstreams: put an HTTP server in front of the application and use proxy_pass";
+const NO_SCRIPTS: &str = "kp runs no scripts: do it in an upstream, or with map, if and set";
+const NO_PACKING: &str = "kp passes bodies on as they are: let the upstream compress; Accept-Encoding reaches it unchanged";
+const NO_CHANGES: &str = "kp passes bodies on as they are: let the upstream do it";
+
+/// Beginnings of the names of nginx's other modules; the first that fits counts.
+const FAMILIES: &[(&str, &str)] = &[
+    ("proxy_cache", NO_CACHE),
+    ("proxy_no_cache", NO_CACHE),
+    ("proxy_force_ranges", NO_CACHE),
+    ("proxy_store", NO_CACHE),
+    ("fastcgi_", HTTP_ONLY),
+    ("scgi_", HTTP_ONLY),
+    ("uwsgi_", HTTP_ONLY),
+    ("memcached_", HTTP_ONLY),
+    (
+        "grpc_",
+        "kp speaks HTTP/1.1 with upstreams in this version: keep another proxy for gRPC",
+    ),
+    ("gzip_static", "kp serves files as they are"),
+    ("gzip", NO_PACKING),
+    ("gunzip", NO_PACKING),
+    ("brotli", NO_PACKING),
+    ("zstd", NO_PACKING),
+    ("sub_filter", NO_CHANGES),
+    ("ssi", NO_CHANGES),
+    ("xslt_", NO_CHANGES),
+    ("xml_", NO_CHANGES),
+    ("addition_", NO_CHANGES),
+    ("add_before_body", NO_CHANGES),
+    ("add_after_body", NO_CHANGES),
+    ("image_filter", NO_CHANGES),
+    ("js_", NO_SCRIPTS),
+    ("perl", NO_SCRIPTS),
+    ("lua_", NO_SCRIPTS),
+    ("init_by_lua", NO_SCRIPTS),
+    ("access_by_lua", NO_SCRIPTS),
+    ("content_by_lua", NO_SCRIPTS),
+    ("rewrite_by_lua", NO_SCRIPTS),
+    ("set_by_lua", NO_SCRIPTS),
+    (
+        "auth_",
+        "kp does not ask who a client is, except for its certificate (ssl_verify_client): let the upstream do it",
+    ),
+    (
+        "autoindex_",
+        "kp does not list directories: let an upstream do it",
+    ),
+    ("charset_", NO_CHANGES),
+    ("override_charset", NO_CHANGES),
+    ("source_charset", NO_CHANGES),
+    (
+        "dav_",
+        "kp serves files for reading only: let an upstream do it",
+    ),
+    ("create_full_put_path", "kp serves files for reading only"),
+    ("flv", "kp serves files as they are"),
+    ("mp4", "kp serves files as they are"),
+    (
+        "geoip",
+        "kp has no data about places: let the upstream look addresses up",
+    ),
+    ("http2_", HTTP2),
+    ("http3", HTTP2),
+    ("quic_", HTTP2),
+    ("spdy_", HTTP2),
+    ("mirror_", "kp does not send requests twice"),
+    (
+        "secure_link",
+        "kp checks no signed links: let the upstream do it",
+    ),
+    ("split_clients", "use the weights of an upstream's servers"),
+    (
+        "ssl_ocsp_",
+        "kp does not ask responders about clients' certificates: see ssl_crl",
+    ),
+    ("tunnel_", "kp is no forward proxy"),
+    (
+        "userid",
+        "use $request_id, or a cookie of the upstream or of sticky",
+    ),
+    ("ancient_browser", "map $http_user_agent to a variable"),
+    ("modern_browser", "map $http_user_agent to a variable"),
+    ("postpone_gzipping", NO_PACKING),
+    ("limit_zone", "it is called limit_conn_zone now"),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::{FAMILIES, HARMLESS, MISSING, foreign};
+    use crate::directives;
+    use crate::template::Builtin;
+
+    #[test]
+    fn a_name_is_answered_with_what_to_do() {
+        for (name, part) in [
+            ("try_files", "error_page 404"),
+            ("fastcgi_pass", "proxy_pass"),
+            ("proxy_cache_valid", "does not keep answers"),
+            ("ssl", "listen 443 ssl"),
+            ("gzip_types", "let the upstream compress"),
+            ("content_by_lua_block", "no scripts"),
+            ("accept_mutex", "leave it out"),
+        ] {
+            let found = foreign(name).expect(name);
+            assert!(found.advice.contains(part), "{name}: {}", found.advice);
+            assert_eq!(found.harmless, name == "accept_mutex", "{name}");
+        }
+        assert_eq!(foreign("bogus"), None);
+    }
+
+    /// Advice must not talk people out of what kp can do by now.
+    #[test]
+    fn what_kp_has_is_not_here() {
+        for (name, _) in HARMLESS.iter().chain(MISSING) {
+            let has = directives::named(name).next().is_some();
+            assert!(!has, "kp has \"{name}\" now: remove it from foreign.rs");
+        }
+        for (start, advice) in FAMILIES {
+            assert!(!advice.ends_with('.'), "{start}: {advice}");
+        }
+    }
+
+    #[test]
+    fn no_name_is_listed_twice() {
+        let mut names: Vec<&str> = HARMLESS
+            .iter()
+            .chain(MISSING)
+            .map(|(name, _)| *name)
+            .collect();
+        names.sort_unstable();
+        let all = names.len();
+        names.dedup();
+        assert_eq!(names.len(), all);
+    }
+
+    #[test]
+    fn directives_named_in_advice_exist() {
+        let named = |advice: &str| -> Vec<String> {
+            let words =
+                advice.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_');
+            let words = words.filter(|word| word.contains('_'));
+            words.map(str::to_owned).collect()
+        };
+        for (name, advice) in HARMLESS.iter().chain(MISSING).chain(FAMILIES) {
+            for word in named(advice) {
+                let exists = directives::named(&word).next().is_some()
+                    || Builtin::ALL.iter().any(|(known, _)| *known == word)
+                    || word.starts_with("http_")
+                    || foreign(&word).is_some()
+                    || ["tcp_rmem", "tcp_wmem", "max_age"].contains(&word.as_str());
+                assert!(exists, "{name}: what is {word}?");
+            }
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! Commands that help with a configuration: `explain`, `convert` and `schema`, and what may follow these words.
+
+use super::{Command, Options, text, value_of};
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+
+const EXPLAIN: &str =
+    "usage: kp explain [-p prefix] [-c filename] [-g directives] [directive | $variable]";
+
+/// What a leading word asks for; `None`: the word is not one of these.
+pub(super) fn parse(
+    word: &OsStr,
+    rest: impl Iterator<Item = OsString>,
+) -> Option<Result<Command, String>> {
+    match word.to_str()? {
+        "explain" => Some(explain(rest)),
+        _ => None,
+    }
+}
+
+fn explain(mut rest: impl Iterator<Item = OsString>) -> Result<Command, String> {
+    let mut options = Options::default();
+    let mut name = None;
+    while let Some(argument) = rest.next() {
+        let Some((letter, attached)) = option(&argument) else {
+            let given = name.replace(text(argument).map_err(|_| EXPLAIN.to_owned())?);
+            if given.is_some() {
+                return Err(EXPLAIN.into());
+            }
+            continue;
+        };
+        let mut value = |needs: &str| value_of(letter, attached, &mut rest, needs);
+        match letter {
+            b'h' | b'?' => return Ok(Command::Help),
+            b'p' => options.prefix = Some(value("directory name")?.into()),
+            b'c' => options.configuration = Some(value("file name")?.into()),
+            b'g' => options.globals = Some(text(value("parameter")?)?),
+            _ => return Err(EXPLAIN.into()),
+        }
+    }
+    Ok(Command::Explain { options, name })
+}
+
+/// The letter of an option and what is attached to it.
+fn option(argument: &OsStr) -> Option<(u8, &[u8])> {
+    let letters = argument.as_bytes().strip_prefix(b"-")?;
+    letters.split_first().map(|(letter, rest)| (*letter, rest))
+}
