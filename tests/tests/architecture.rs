@@ -71,7 +71,7 @@ const OWNED: [(&str, &str); 17] = [
 ];
 
 /// Small outside crates without I/O, state or policy, which any crate may use.
-const COMMON: [&str; 8] = [
+const COMMON: [&str; 10] = [
     "log",
     "memchr",
     "itoa",
@@ -80,6 +80,8 @@ const COMMON: [&str; 8] = [
     "crc32fast",
     "glob",
     "ipnet",
+    "serde",
+    "serde_json",
 ];
 
 /// Functions that are longer than [`LINES_MAX`], with a reason to stay so. The list may only get shorter.

@@ -159,6 +159,24 @@ pub fn contents(descriptor: OwnedFd) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
+/// [`contents`] of memory that comes from a process with fewer rights than this one: what is no sealed memory, and what is
+/// longer than `bytes_max`, is refused before it is read, and reading it never takes long.
+///
+/// # Errors
+///
+/// It is refused, or cannot be read.
+pub fn contents_of_stranger(descriptor: OwnedFd, bytes_max: u64) -> io::Result<Vec<u8>> {
+    let seals = fcntl(&descriptor, FcntlArg::F_GET_SEALS).map_err(from_errno)?;
+    let wanted = SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_WRITE;
+    let length = fstat(&descriptor).map_err(from_errno)?.st_size;
+    if !SealFlag::from_bits_truncate(seals).contains(wanted)
+        || u64::try_from(length).map_or(true, |length| length > bytes_max)
+    {
+        return Err(io::ErrorKind::InvalidData.into());
+    }
+    contents(descriptor)
+}
+
 fn bytes(cells: usize) -> io::Result<NonZeroUsize> {
     cells
         .checked_mul(size_of::<AtomicU64>())
@@ -233,5 +251,19 @@ mod tests {
         assert!(writer.write_all_at(b"x", 0).is_err());
         assert!(writer.set_len(3).is_err());
         assert_eq!(contents(descriptor).unwrap(), b"secret");
+    }
+
+    #[test]
+    fn a_stranger_is_believed_only_what_can_be_read_at_once() {
+        let sealed = || sealed(c"kp-test", b"secret").unwrap();
+        assert_eq!(contents_of_stranger(sealed(), 6).unwrap(), b"secret");
+        assert!(contents_of_stranger(sealed(), 5).is_err());
+        let open = MemoryFile::create(c"test", 1).unwrap();
+        let open = open.descriptor().try_clone_to_owned().unwrap();
+        assert!(contents_of_stranger(open, 100).is_err());
+        let (pipe, _writer) = io::pipe().unwrap();
+        for other in [pipe.into(), tempfile_like()] {
+            assert!(contents_of_stranger(other, 100).is_err());
+        }
     }
 }

@@ -9,6 +9,7 @@ use crate::clock;
 use kp_config::model::{ErrorLog, Level, LogTarget};
 use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
 /// Longest line; what is longer is cut, as nginx does.
 const LINE_MAX: usize = 2048;
@@ -23,6 +24,53 @@ pub struct Backend {
 
 #[allow(clippy::disallowed_types)] // `log::Log` must be Sync; each process has one thread that logs, so this is never contended.
 static BACKEND: std::sync::Mutex<Option<Backend>> = std::sync::Mutex::new(None);
+
+/// The level that every error log has instead of its own, as its number and one; 0: each has its own. A process that is
+/// forked has it, too.
+static IN_FORCE: AtomicU8 = AtomicU8::new(0);
+
+/// nginx's names of levels.
+pub const LEVELS: [(&str, Level); 8] = [
+    ("debug", Level::Debug),
+    ("info", Level::Info),
+    ("notice", Level::Notice),
+    ("warn", Level::Warn),
+    ("error", Level::Error),
+    ("crit", Level::Crit),
+    ("alert", Level::Alert),
+    ("emerg", Level::Emerg),
+];
+
+/// Gives every error log of this process this level; `None`: its own again.
+pub fn force_level(level: Option<Level>) {
+    let known = level.and_then(|level| LEVELS.iter().position(|(_, one)| *one == level));
+    let number = known.map_or(0, |at| at as u8 + 1);
+    IN_FORCE.store(number, Relaxed);
+    if let Ok(backend) = BACKEND.lock() {
+        limit(backend.as_ref().map_or(&[], |backend| &backend.targets));
+    }
+}
+
+/// The level that every error log of this process has instead of its own.
+pub fn forced_level() -> Option<Level> {
+    let number = usize::from(IN_FORCE.load(Relaxed)).checked_sub(1)?;
+    LEVELS.get(number).map(|(_, level)| *level)
+}
+
+/// Whether a line of this level belongs into a log.
+fn takes(target: &ErrorLog, level: Level) -> bool {
+    level >= forced_level().unwrap_or(target.level)
+}
+
+/// What is not even formatted.
+fn limit(targets: &[ErrorLog]) {
+    let debug = targets.iter().any(|target| takes(target, Level::Debug));
+    log::set_max_level(if debug {
+        log::LevelFilter::Debug
+    } else {
+        log::LevelFilter::Info
+    });
+}
 
 struct Facade;
 
@@ -52,12 +100,7 @@ pub fn install(targets: &[ErrorLog], files: Vec<OwnedFd>) {
     }
     // A second call finds the facade in place, which is what it wants.
     let _ = log::set_logger(&Facade);
-    let debug = targets.iter().any(|target| target.level == Level::Debug);
-    log::set_max_level(if debug {
-        log::LevelFilter::Debug
-    } else {
-        log::LevelFilter::Info
-    });
+    limit(targets);
 }
 
 /// Whether what is logged goes to the standard error and nowhere else, so that it need not be said there a second time.
@@ -101,18 +144,18 @@ pub fn write(
     connection: Option<u64>,
     text: &str,
 ) {
-    if targets.iter().any(|target| level >= target.level) {
+    if wants(targets, level) {
         write_targets(targets, files, level, &line(level, connection, text));
     }
 }
 
 /// Whether a line of this level would be written anywhere.
 pub(crate) fn wants(targets: &[ErrorLog], level: Level) -> bool {
-    targets.iter().any(|target| level >= target.level)
+    targets.iter().any(|target| takes(target, level))
 }
 
 fn write_targets(targets: &[ErrorLog], files: &[OwnedFd], level: Level, line: &[u8]) {
-    for target in targets.iter().filter(|target| level >= target.level) {
+    for target in targets.iter().filter(|target| takes(target, level)) {
         match target.target {
             LogTarget::Stderr => write_all(&std::io::stderr(), line),
             LogTarget::File(id) => {
@@ -185,16 +228,8 @@ fn level_of(record: &log::Record<'_>) -> Level {
 
 /// nginx's name of a level.
 pub fn level_name(level: Level) -> &'static str {
-    match level {
-        Level::Debug => "debug",
-        Level::Info => "info",
-        Level::Notice => "notice",
-        Level::Warn => "warn",
-        Level::Error => "error",
-        Level::Crit => "crit",
-        Level::Alert => "alert",
-        Level::Emerg => "emerg",
-    }
+    let named = LEVELS.iter().find(|(_, one)| *one == level);
+    named.map_or("", |(name, _)| name)
 }
 
 #[cfg(test)]
@@ -209,6 +244,24 @@ mod tests {
         };
         assert_eq!(said("rustls::common_state"), Level::Debug);
         assert_eq!(said("kp_worker"), Level::Warn);
+    }
+
+    #[test]
+    fn a_forced_level_is_that_of_every_log() {
+        let log = |level| ErrorLog {
+            target: LogTarget::Stderr,
+            level,
+        };
+        let logs = [log(Level::Error), log(Level::Alert)];
+        assert!(!wants(&logs, Level::Warn) && wants(&logs, Level::Error));
+        force_level(Some(Level::Debug));
+        assert_eq!(forced_level(), Some(Level::Debug));
+        assert!(takes(&logs[0], Level::Debug) && takes(&logs[1], Level::Debug));
+        force_level(Some(Level::Emerg));
+        assert!(!wants(&logs, Level::Alert) && wants(&logs, Level::Emerg));
+        force_level(None);
+        assert_eq!(forced_level(), None);
+        assert!(!takes(&logs[1], Level::Error));
     }
 
     #[test]

@@ -54,6 +54,11 @@ pub mod message {
     pub const LOGS: u8 = b'L';
     /// Master → worker, with the descriptor of sealed memory: a few certificates with their keys that take the place of others.
     pub const CERTIFICATES: u8 = b'K';
+    /// Master → worker: `Q`, a big-endian u64 that the answer repeats, and an [`crate::inquiry::Inquiry`] in JSON.
+    pub const INQUIRY: u8 = b'Q';
+    /// Worker → master: `A`, the number of the inquiry, and the descriptor of sealed memory with the
+    /// [`crate::inquiry::Findings`] in JSON.
+    pub const FINDINGS: u8 = b'A';
 }
 
 /// How a worker ends.

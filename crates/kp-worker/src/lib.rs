@@ -20,6 +20,7 @@ mod files;
 mod gather;
 mod handshake;
 mod heritage;
+pub mod inquiry;
 mod jobs;
 mod listeners;
 pub mod log_file;

@@ -169,6 +169,7 @@ impl Worker {
             [message::COMMIT, ..] => self.poll_listeners(),
             [message::SUCCESSOR, ..] => self.successor = true,
             [message::CERTIFICATES, ..] => self.take_certificates(fds),
+            [message::INQUIRY, inquiry @ ..] => self.hear_inquiry(inquiry),
             [message::LOGS, high, low, ..] => {
                 self.flush_logs(true);
                 self.logs
@@ -182,6 +183,27 @@ impl Worker {
             _ => {
                 log::error!(target: "alert", "the master sent a message this worker does not know");
             }
+        }
+    }
+
+    /// The master wants to know, or to have, something.
+    fn hear_inquiry(&mut self, bytes: &[u8]) {
+        let Some((number, inquiry)) = bytes.split_first_chunk::<8>() else {
+            return;
+        };
+        let findings = self.inquire(inquiry);
+        let Some(channel) = &self.own.channel else {
+            return;
+        };
+        let sealed = kp_sys::memfile::sealed(c"kp-findings", &findings);
+        let sent = sealed.and_then(|memory| {
+            let mut text = vec![message::FINDINGS];
+            text.extend_from_slice(number);
+            kp_sys::socket::send_fds(channel, &text, &[memory.as_fd()])
+        });
+        // A master that hears nothing names this worker.
+        if let Err(error) = sent {
+            log::warn!("the master could not be answered: {error}");
         }
     }
 

@@ -33,6 +33,13 @@ pub(crate) enum Command {
     },
     /// `kp status`.
     Status(Options),
+    /// `kp ctl`.
+    Ctl {
+        /// Where the configuration is, as far as it stands in front of `ctl`.
+        options: Options,
+        /// What stands behind it.
+        arguments: Vec<OsString>,
+    },
     /// `-v`.
     Version,
     /// `-V`.
@@ -92,6 +99,24 @@ pub(crate) struct Options {
     pub(crate) globals: Option<String>,
 }
 
+impl Options {
+    /// Takes the value of an option; `false`: it is none of these.
+    pub(crate) fn take(
+        &mut self,
+        letter: u8,
+        value: impl FnOnce(&str) -> Result<OsString, String>,
+    ) -> Result<bool, String> {
+        match letter {
+            b'p' => self.prefix = Some(value("directory name")?.into()),
+            b'e' => self.error_log = Some(value("file name")?.into()),
+            b'c' => self.configuration = Some(value("file name")?.into()),
+            b'g' => self.globals = Some(text(value("parameter")?)?),
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+}
+
 const STATUS_USAGE: &str =
     "usage: kp status [-p prefix] [-e filename] [-c filename] [-g directives]";
 
@@ -118,6 +143,10 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Com
             flags.status = true;
             continue;
         }
+        if argument == "ctl" && order.is_none() && flags == Flags::default() {
+            let arguments = arguments.collect();
+            return Ok(Command::Ctl { options, arguments });
+        }
         let Some(mut letters) = argument.as_bytes().strip_prefix(b"-") else {
             return Err(format!(
                 "invalid option: \"{}\"",
@@ -136,11 +165,8 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Com
                 b't' => flags.test = true,
                 b'T' => flags.dump = true,
                 b'q' => flags.quiet = true,
-                b'p' => options.prefix = Some(value("directory name")?.into()),
-                b'e' => options.error_log = Some(value("file name")?.into()),
-                b'c' => options.configuration = Some(value("file name")?.into()),
-                b'g' => options.globals = Some(text(value("parameter")?)?),
                 b's' => order = Some(order_named(&value("parameter")?)?),
+                other if options.take(*other, value)? => {}
                 other => return Err(format!("invalid option: \"{}\"", char::from(*other))),
             }
         }
@@ -149,7 +175,7 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Com
 }
 
 /// What was given without a value.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq, Eq)]
 struct Flags {
     version: bool,
     build: bool,
@@ -183,7 +209,7 @@ impl Flags {
 }
 
 /// The value of an option: what is attached to its letter, else the next argument.
-fn value_of(
+pub(crate) fn value_of(
     letter: u8,
     attached: &[u8],
     arguments: &mut impl Iterator<Item = OsString>,
@@ -360,6 +386,13 @@ mod tests {
             ),
             ("explain -h", Command::Help),
             (
+                "-p /srv/ -ckp.conf ctl peer down -p x",
+                Command::Ctl {
+                    options: options("/srv/", "kp.conf"),
+                    arguments: ["peer", "down", "-p", "x"].map(OsString::from).into(),
+                },
+            ),
+            (
                 "demo-upstream 9001 one",
                 Command::DemoUpstream {
                     port: 9001,
@@ -382,6 +415,8 @@ mod tests {
             ("status -s quit", STATUS_USAGE),
             ("status now", "invalid option: \"now\""),
             ("-q status", STATUS_USAGE),
+            ("-t ctl", "invalid option: \"ctl\""),
+            ("status ctl", "invalid option: \"ctl\""),
             ("-s", "option \"-s\" requires parameter"),
             ("-s restart", "invalid option: \"-s restart\""),
             ("-p", "option \"-p\" requires directory name"),
@@ -446,7 +481,7 @@ mod tests {
         }
 
         let commands = listed(&manual, ".SH COMMANDS\n", ".SH SIGNALS\n");
-        for name in ["status", "demo\\-upstream", "explain"] {
+        for name in ["status", "ctl", "demo\\-upstream", "explain"] {
             assert!(commands.contains(&name), "{name} is not in the manual");
             assert!(
                 help.contains(&name.replace('\\', "")),

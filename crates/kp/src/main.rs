@@ -4,6 +4,7 @@ mod check;
 mod cli;
 mod control;
 mod crew;
+mod ctl;
 mod demo_upstream;
 mod explain;
 mod generation;
@@ -54,6 +55,7 @@ fn main() -> ExitCode {
         } => check::run(&options, dump, quiet),
         Command::Signal { options, order } => order::run(&options, order),
         Command::Status(options) => order::status(&options),
+        Command::Ctl { options, arguments } => ctl::run(options, arguments),
         Command::Version => say(&version::short()),
         Command::Build => say(&version::build()),
         Command::Help => say(&version::help()),

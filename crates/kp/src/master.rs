@@ -2,14 +2,17 @@
 //!
 //! One thread, one `poll(2)`. Here are the loop, its start and its end; `hear` takes in what comes, `reload` tries a new
 //! configuration and `queue` keeps who waits for that, `succession` deals with the masters before and after this one, `ask`
-//! answers questions, of which `status` is the largest, `carry_out` does what the plan wants, `reopen` hands out new log
-//! files, `books` watches the shared tables, `certificates` tends to TLS.
+//! answers questions, of which `status` is the largest, `ctl` obeys commands and `inquiries` asks the workers for them,
+//! `carry_out` does what the plan wants, `reopen` hands out new log files, `books` watches the shared tables, `certificates`
+//! tends to TLS.
 
 mod ask;
 mod books;
 mod carry_out;
 mod certificates;
+mod ctl;
 mod hear;
+mod inquiries;
 mod queue;
 mod reload;
 mod reopen;
@@ -29,6 +32,7 @@ use crate::spawn::House;
 use crate::upgrade::Program;
 use books::Books;
 use certificates::Certificates;
+use inquiries::Inquiries;
 use kp_sys::clock;
 use kp_sys::poll::{self, Interest};
 use kp_sys::signals::{
@@ -88,6 +92,7 @@ pub(crate) struct Master {
     reloads: ReloadQueue,
     hand_over: Option<HandOver>,
     reopenings: Reopenings,
+    inquiries: Inquiries,
     books: Books,
     certificates: Certificates,
     notifier: Notifier,
@@ -120,6 +125,7 @@ impl Master {
             reloads: ReloadQueue::default(),
             hand_over: None,
             reopenings: Reopenings::default(),
+            inquiries: Inquiries::default(),
             books: Books::default(),
             certificates: Certificates::default(),
             notifier: Notifier::new(),
@@ -160,6 +166,7 @@ impl Master {
             self.hear_askers();
             let now = clock::monotonic_ms();
             self.settle_reopenings(now);
+            self.settle_inquiries(now);
             self.settle_hand_over(now);
             self.settle_upgrade(now);
             self.plan.tick(now);
@@ -184,6 +191,7 @@ impl Master {
             .chain(listeners)
             .chain(self.control.deadline_ms())
             .chain(self.reopenings.deadline_ms())
+            .chain(self.inquiries.deadline_ms())
             .chain(self.hand_over.as_ref().map(HandOver::deadline_ms))
             .chain(self.upgrade_due_ms())
             .min();

@@ -95,7 +95,7 @@ fn reopen(main: &Main) -> ExitCode {
     let Some(pid) = pidfile::living_master(&before) else {
         return asked;
     };
-    match client::ask(&control::path_of(&before), Request::Reopen, LIMIT) {
+    match client::ask(&control::path_of(&before), &Request::Reopen, LIMIT) {
         Ok(Answer::Failed(text)) => {
             report::print(&text);
             ExitCode::FAILURE
@@ -121,7 +121,7 @@ fn ask(main: &Main, request: Request, instead: &str) -> ExitCode {
         Err(complaint) => return fail(format_args!("[error] {complaint}")),
     };
     let socket = control::path_of(&pid_file);
-    match client::ask(&socket, request, LIMIT) {
+    match client::ask(&socket, &request, LIMIT) {
         Ok(Answer::Done(text)) => {
             // It is done, whoever reads the line.
             let _ = io::stdout().lock().write_all(text.as_bytes());
@@ -156,7 +156,7 @@ fn fail(complaint: impl std::fmt::Display) -> ExitCode {
 /// What the master was waiting for when there was no answer in time.
 fn late(socket: &Path, pid: i32, limit: Duration, brief: Duration) -> String {
     let seconds = limit.as_secs();
-    match client::ask(socket, Request::Progress, brief) {
+    match client::ask(socket, &Request::Progress, brief) {
         Ok(Answer::Done(text) | Answer::Failed(text)) => {
             format!("[error] not done in {seconds} s: {}", text.trim_end())
         }
@@ -191,13 +191,40 @@ mod code {
 
 /// `kp status`.
 pub(crate) fn status(options: &Options) -> ExitCode {
-    let place = match Place::find(options) {
-        Ok(place) => place,
-        Err(complaint) => {
-            report::say(complaint);
-            return ExitCode::from(code::UNKNOWN);
-        }
-    };
+    match running(options) {
+        Ok(master) => status_of(&master.pid_file, master.pid),
+        Err(code) => ExitCode::from(code),
+    }
+}
+
+/// A master that lives.
+#[derive(Debug)]
+pub(crate) struct Running {
+    pid_file: PathBuf,
+    pid: i32,
+}
+
+impl Running {
+    /// Asks it; what is wrong is said in words. `limit`: how long the answer may take.
+    pub(crate) fn ask(&self, request: &Request, limit: Duration) -> Result<Answer, String> {
+        let (socket, pid) = (control::path_of(&self.pid_file), self.pid);
+        client::ask(&socket, request, limit).map_err(|none| match none {
+            NoAnswer::Unreachable(error) => unreachable(&self.pid_file, pid, &socket, &error),
+            NoAnswer::Late => {
+                let seconds = limit.as_secs();
+                format!("the master process {pid} has not answered in {seconds} s")
+            }
+            NoAnswer::Ended => format!("the master process {pid} has just ended"),
+        })
+    }
+}
+
+/// The master that runs by a configuration. Where there is none it is said why; the error is the exit code of `status`.
+pub(crate) fn running(options: &Options) -> Result<Running, u8> {
+    let place = Place::find(options).map_err(|complaint| {
+        report::say(complaint);
+        code::UNKNOWN
+    })?;
     let (pid_file, refused) = place.pid_file();
     let found = pid_file.map(|pid_file| {
         let pid_file = in_charge(&pid_file);
@@ -205,16 +232,16 @@ pub(crate) fn status(options: &Options) -> ExitCode {
         (pid_file, pid)
     });
     match (found, refused) {
-        (Some((pid_file, Some(pid))), _) => status_of(&pid_file, pid),
-        (Some((pid_file, None)), _) if pid_file.exists() => absent(&pid_file),
+        (Some((pid_file, Some(pid))), _) => Ok(Running { pid_file, pid }),
+        (Some((pid_file, None)), _) if pid_file.exists() => Err(absent(&pid_file)),
         // The pid file is a guess, so that its lack says nothing.
         (_, Some(refused)) => {
             report::print(&refused.rendered());
             report::say("it is not known whether kp runs: the configuration cannot be used");
-            ExitCode::from(code::UNKNOWN)
+            Err(code::UNKNOWN)
         }
-        (Some((pid_file, None)), None) => absent(&pid_file),
-        (None, None) => ExitCode::from(code::UNKNOWN),
+        (Some((pid_file, None)), None) => Err(absent(&pid_file)),
+        (None, None) => Err(code::UNKNOWN),
     }
 }
 
@@ -231,7 +258,7 @@ fn in_charge(pid_file: &Path) -> PathBuf {
 
 fn status_of(pid_file: &Path, pid: i32) -> ExitCode {
     let socket = control::path_of(pid_file);
-    let (said, code) = match client::ask(&socket, Request::Status, BRIEF) {
+    let (said, code) = match client::ask(&socket, &Request::Status, BRIEF) {
         Ok(Answer::Done(text)) => {
             let _ = io::stdout().lock().write_all(text.as_bytes());
             return ExitCode::from(code::RUNS);
@@ -255,9 +282,9 @@ fn status_of(pid_file: &Path, pid: i32) -> ExitCode {
     ExitCode::from(code)
 }
 
-fn absent(pid_file: &Path) -> ExitCode {
+fn absent(pid_file: &Path) -> u8 {
     let shown = pid_file.display();
-    let code = match pidfile::read(pid_file) {
+    match pidfile::read(pid_file) {
         Ok(pid) => {
             report::say(format_args!(
                 "not running: the process {pid} of \"{shown}\" has ended and left its pid file"
@@ -272,8 +299,7 @@ fn absent(pid_file: &Path) -> ExitCode {
             report::say(complaint);
             code::UNKNOWN
         }
-    };
-    ExitCode::from(code)
+    }
 }
 
 #[cfg(test)]

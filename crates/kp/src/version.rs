@@ -69,6 +69,8 @@ pub(crate) fn help() -> String {
 Usage: kp [-?hvVtTq] [-s signal] [-p prefix]
           [-e filename] [-c filename] [-g directives]
        kp status [-p prefix] [-e filename] [-c filename] [-g directives]
+       kp ctl [-p prefix] [-e filename] [-c filename] [-g directives]
+              [--json] [--force] COMMAND ...
        kp explain [-p prefix] [-c filename] [directive | $variable]
        kp demo-upstream PORT NAME
 
@@ -90,6 +92,7 @@ Options:
 
 status shows what the running master does, its generations of workers and what each worker is busy with.
 Its exit code: 0 kp runs, 1 it is dead and has left its pid file, 3 it does not run, 4 unknown.
+ctl looks into the running master and steers it; kp ctl -h lists its commands.
 explain tells what a directive or a variable is, and what it does in the configuration; alone it lists all of them.
 demo-upstream answers every request on 127.0.0.1:PORT with NAME and the request's head.
 ",

@@ -19,6 +19,7 @@ mod config_cases;
 mod containers;
 mod control;
 mod crashing;
+mod ctl;
 mod deadlines;
 mod draining;
 mod ejection;

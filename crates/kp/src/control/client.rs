@@ -26,12 +26,10 @@ pub(crate) enum NoAnswer {
 }
 
 /// Asks, and waits at most `limit` for the answer.
-pub(crate) fn ask(path: &Path, request: Request, limit: Duration) -> Result<Answer, NoAnswer> {
+pub(crate) fn ask(path: &Path, request: &Request, limit: Duration) -> Result<Answer, NoAnswer> {
     let deadline_ms = clock::monotonic_ms() + limit.as_millis() as u64;
     let connection = connect(path, deadline_ms)?;
-    let line = format!("{}\n", request.word());
-    // So short a line always fits into an empty buffer. Who is refused has an answer before the question, and cannot send.
-    let _ = bytes::send(&connection, line.as_bytes());
+    say(&connection, &request.encode(), deadline_ms)?;
     let mut answer = Vec::new();
     loop {
         match bytes::recv_into(&connection, &mut answer, 64 * 1024) {
@@ -40,14 +38,34 @@ pub(crate) fn ask(path: &Path, request: Request, limit: Duration) -> Result<Answ
             Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                let source = [(connection.as_fd(), Interest::Read)];
-                let left = remaining(deadline_ms).ok_or(NoAnswer::Late)?;
-                poll::wait(source, Some(left)).map_err(NoAnswer::Unreachable)?;
+                wait(&connection, Interest::Read, deadline_ms)?;
             }
             Err(_) => break,
         }
     }
     Answer::decode(&answer).ok_or(NoAnswer::Ended)
+}
+
+/// Sends a request. Who is refused has an answer before the question is out, and cannot send.
+fn say(connection: &OwnedFd, request: &[u8], deadline_ms: u64) -> Result<(), NoAnswer> {
+    let mut rest = request;
+    while !rest.is_empty() {
+        match bytes::send(connection, rest) {
+            Ok(count) => rest = rest.get(count..).unwrap_or_default(),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                wait(connection, Interest::Write, deadline_ms)?;
+            }
+            Err(_) => break,
+        }
+    }
+    Ok(())
+}
+
+fn wait(connection: &OwnedFd, interest: Interest, deadline_ms: u64) -> Result<(), NoAnswer> {
+    let left = remaining(deadline_ms).ok_or(NoAnswer::Late)?;
+    poll::wait([(connection.as_fd(), interest)], Some(left)).map_err(NoAnswer::Unreachable)?;
+    Ok(())
 }
 
 fn connect(path: &Path, deadline_ms: u64) -> Result<OwnedFd, NoAnswer> {

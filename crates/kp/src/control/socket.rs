@@ -1,10 +1,10 @@
-//! The master's side of the control socket: takes connections, reads a line from each, keeps it until the master has an
+//! The master's side of the control socket: takes connections, reads a request from each, keeps it until the master has an
 //! answer, writes that, closes.
 //!
 //! Nothing here waits. An asker who sends nothing, or does not read, is dropped after a while; one who goes away is
 //! forgotten, whatever was asked is done nevertheless. What a request means is the master's affair.
 
-use super::{Answer, LINE_MAX_BYTES, Request, path_of};
+use super::{Answer, LINE_MAX_BYTES, Line, Request, path_of};
 use crate::pidfile::beside;
 use crate::report;
 use kp_sys::poll::{self, Interest};
@@ -21,6 +21,8 @@ use std::time::Duration;
 const ASKERS_MAX: usize = 64;
 /// A request must be whole, and an answer taken, within this.
 const PATIENCE_MS: u64 = 5_000;
+/// A command is read in pieces of this, so that memory follows what has come.
+const PIECE_BYTES: usize = 64 * 1024;
 /// After accept() has failed (no descriptors are left) nobody is taken for this long.
 const PAUSE_MS: u64 = 500;
 
@@ -63,8 +65,12 @@ struct Asker {
 
 #[derive(Debug)]
 enum Phase {
-    /// Its request is not whole.
-    Asking { line: Vec<u8>, deadline_ms: u64 },
+    /// Its request is not whole. `command_bytes`: its line has said so, and `came` is of what follows.
+    Asking {
+        came: Vec<u8>,
+        command_bytes: Option<usize>,
+        deadline_ms: u64,
+    },
     /// The master has the request.
     Waiting,
     /// The answer is on its way.
@@ -182,7 +188,8 @@ impl ControlSocket {
                 id: AskerId(self.last_id),
                 connection,
                 phase: Phase::Asking {
-                    line: Vec::new(),
+                    came: Vec::new(),
+                    command_bytes: None,
                     deadline_ms: now_ms + PATIENCE_MS,
                 },
             };
@@ -257,16 +264,17 @@ impl Asker {
     /// A request that has become whole.
     fn hear(&mut self, now_ms: u64) -> Option<Request> {
         match &mut self.phase {
-            Phase::Asking { line, .. } => {
-                let whole = read_line(&self.connection, line)?;
-                match whole.and_then(|()| Request::parse(line)) {
-                    Ok(request) => {
-                        self.phase = Phase::Waiting;
-                        return Some(request);
-                    }
-                    Err(complaint) => self.say(&Answer::Failed(complaint + "\n"), now_ms),
+            Phase::Asking {
+                came,
+                command_bytes,
+                ..
+            } => match read_request(&self.connection, came, command_bytes)? {
+                Ok(request) => {
+                    self.phase = Phase::Waiting;
+                    return Some(request);
                 }
-            }
+                Err(complaint) => self.say(&Answer::Failed(complaint + "\n"), now_ms),
+            },
             Phase::Waiting => {
                 let source = [(self.connection.as_fd(), Interest::End)];
                 let gone = poll::wait(source, Some(Duration::ZERO));
@@ -320,25 +328,53 @@ impl Asker {
     }
 }
 
-/// Reads until the line is whole, then cuts its end off; `None`: more is to come.
-fn read_line(connection: &OwnedFd, line: &mut Vec<u8>) -> Option<Result<(), String>> {
+/// Reads until the request is whole; `None`: more is to come.
+fn read_request(
+    connection: &OwnedFd,
+    came: &mut Vec<u8>,
+    command_bytes: &mut Option<usize>,
+) -> Option<Result<Request, String>> {
     loop {
-        if let Some(end) = line.iter().position(|byte| *byte == b'\n') {
-            line.truncate(end);
-            return Some(Ok(()));
-        }
-        let room = LINE_MAX_BYTES.saturating_sub(line.len());
-        if room == 0 {
-            let complaint = format!("a request has at most {LINE_MAX_BYTES} bytes");
-            return Some(Err(complaint));
-        }
-        match bytes::recv_into(connection, line, room) {
+        let room = match *command_bytes {
+            Some(length) if came.len() >= length => {
+                came.truncate(length);
+                return Some(Ok(Request::Ctl(std::mem::take(came))));
+            }
+            Some(length) => (length - came.len()).min(PIECE_BYTES),
+            None => match cut_line(came) {
+                Ok(Some(Line::Whole(request))) => return Some(Ok(request)),
+                Ok(Some(Line::Ctl(length))) => {
+                    *command_bytes = Some(length);
+                    continue;
+                }
+                Ok(None) => LINE_MAX_BYTES - came.len(),
+                Err(complaint) => return Some(Err(complaint)),
+            },
+        };
+        match bytes::recv_into(connection, came, room) {
+            Ok(0) if command_bytes.is_some() => {
+                return Some(Err("the command is not whole".into()));
+            }
             Ok(0) => return Some(Err("the request has no end of line".into())),
             Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return None,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Some(Err(report::numbered(&error))),
         }
+    }
+}
+
+/// Takes the first line out of what came; `None`: it is not whole.
+fn cut_line(came: &mut Vec<u8>) -> Result<Option<Line>, String> {
+    match came.iter().position(|byte| *byte == b'\n') {
+        Some(end) => {
+            let line: Vec<u8> = came.drain(..=end).take(end).collect();
+            Line::parse(&line).map(Some)
+        }
+        None if came.len() >= LINE_MAX_BYTES => {
+            Err(format!("a request has at most {LINE_MAX_BYTES} bytes"))
+        }
+        None => Ok(None),
     }
 }
 

@@ -20,6 +20,7 @@ impl Master {
                     log::info!(target: "notice", "asked to reload, reconfiguring");
                     self.reloads.want(Some(asker));
                 }
+                Request::Ctl(command) => self.obey_command(asker, &command),
                 Request::Status => self.answer(asker, &Answer::Done(self.status())),
                 Request::Progress => self.answer(asker, &Answer::Done(self.progress())),
                 Request::Reopen => {

@@ -11,7 +11,7 @@ use crate::spawn;
 use kp_sys::clock;
 use kp_sys::process::{self, Ending};
 use kp_sys::signals::{SIGKILL, SIGTERM};
-use kp_worker::message;
+use kp_worker::{error_log, message};
 use std::path::Path;
 
 impl Master {
@@ -145,6 +145,10 @@ impl Master {
             let config = &crew.prepared.config;
             if let Err(error) = logs::install(config, &crew.files) {
                 log::error!(target: "alert", "the error log cannot be changed ({})", report::numbered(&error));
+            }
+            if let Some(level) = error_log::forced_level() {
+                let name = error_log::level_name(level);
+                log::info!(target: "notice", "every error log keeps level {name}, as asked for by \"kp ctl log-level\"");
             }
             if self.daemon
                 && let Some(file) = crew.stderr_file()

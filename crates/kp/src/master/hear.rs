@@ -16,14 +16,18 @@ impl Master {
     pub(super) fn hear_workers(&mut self) {
         let mut ready = Vec::new();
         let mut refused = Vec::new();
+        let mut found = Vec::new();
         for crew in &mut self.crews {
             for worker in &mut crew.workers {
                 while let Some(channel) = &worker.channel {
                     match socket::recv_fds(channel) {
-                        Ok(Some((text, _))) => match text.split_first() {
+                        Ok(Some((text, fds))) => match text.split_first() {
                             Some((&message::READY, _)) => ready.push((crew.number, worker.slot)),
                             Some((&message::LOGS, _)) => worker.logs_taken += 1,
                             Some((&message::LEFT, _)) => worker.left = true,
+                            Some((&message::FINDINGS, number)) => {
+                                found.push((worker.pid, number.to_vec(), fds));
+                            }
                             Some((&message::FAILED, reason)) => {
                                 refused.push((
                                     crew.number,
@@ -39,6 +43,9 @@ impl Master {
                     }
                 }
             }
+        }
+        for (pid, number, fds) in found {
+            self.take_findings(pid, &number, fds.into_iter().next());
         }
         for (generation, slot) in ready {
             self.plan.ready(generation, slot);

@@ -72,6 +72,91 @@ fn a_question_is_answered_when_the_master_likes() {
     assert_eq!(house.names(), [""; 0]);
 }
 
+/// The command that was asked first.
+fn command(house: &mut House, now_ms: u64) -> Option<(AskerId, Vec<u8>)> {
+    match house.socket.hear(now_ms).into_iter().next()? {
+        (asker, Request::Ctl(command)) => Some((asker, command)),
+        (_, other) => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_command_comes_as_a_whole_however_it_is_cut() {
+    let large = vec![b'x'; super::super::COMMAND_MAX_BYTES];
+    let mut sent = format!("ctl {}\n", large.len()).into_bytes();
+    sent.extend_from_slice(&large);
+    for pieces in [vec![3], vec![5, 9, 70_000], vec![12], vec![1 << 20]] {
+        let mut house = House::new();
+        let client = house.client(b"");
+        client.set_nonblocking(true).unwrap();
+        let (mut rest, mut next) = (&sent[..], pieces.iter().copied());
+        let heard = loop {
+            let piece = &rest[..next.next().unwrap_or(rest.len()).min(rest.len())];
+            // The kernel takes some of it, or nothing until the master has read.
+            let taken = (&client).write(piece).unwrap_or(0);
+            rest = &rest[taken..];
+            if let Some(heard) = command(&mut house, 0) {
+                break heard;
+            }
+        };
+        assert_eq!(heard.1, large);
+        client.set_nonblocking(false).unwrap();
+        house
+            .socket
+            .answer(heard.0, &Answer::Done("{}\n".into()), 0);
+        assert_eq!(said(client), "ok\n{}\n");
+    }
+    // What follows it is nobody's.
+    let mut house = House::new();
+    let client = house.client(b"ctl 2\n{}and more");
+    let (asker, heard) = command(&mut house, 0).unwrap();
+    assert_eq!(heard, b"{}");
+    house.socket.answer(asker, &Answer::Done("1".into()), 0);
+    assert_eq!(said(client), "ok\n1");
+}
+
+#[test]
+fn a_command_that_is_never_whole_is_refused() {
+    let mut house = House::new();
+    let half = house.client(b"ctl 10\n{}");
+    half.shutdown(std::net::Shutdown::Write).unwrap();
+    let slow = house.client(b"ctl 10\n{}");
+    let huge = house.client(b"ctl 1048577\n{}");
+    let garbage = house.client(b"ctl ten\n{}");
+    assert_eq!(house.hear(0), []);
+    assert_eq!(said(half), "failed\nthe command is not whole\n");
+    assert_eq!(said(huge), "failed\na command has at most 1048576 bytes\n");
+    assert!(said(garbage).contains("is followed by the length"));
+    house.hear(PATIENCE_MS);
+    assert_eq!(said(slow), "failed\nno request came in 5 s\n");
+    assert!(house.socket.askers.is_empty());
+}
+
+#[test]
+fn a_client_sends_a_large_command_and_reads_why_it_is_refused() {
+    let mut house = House::new();
+    let path = house.path();
+    for bytes in [1 << 20, 2 << 20] {
+        let request = Request::Ctl(vec![b'x'; bytes]);
+        let answer = std::thread::scope(|scope| {
+            let asked = scope.spawn(|| client::ask(&path, &request, Duration::from_secs(5)));
+            while !asked.is_finished() {
+                poll::wait(house.socket.sources(), Some(Duration::from_millis(20))).unwrap();
+                for (asker, heard) in house.socket.hear(0) {
+                    assert_eq!(heard, request);
+                    house.socket.answer(asker, &Answer::Done("taken".into()), 0);
+                }
+            }
+            asked.join().unwrap()
+        });
+        let expected = match bytes {
+            0..=0x10_0000 => Answer::Done("taken".into()),
+            _ => Answer::Failed("a command has at most 1048576 bytes\n".into()),
+        };
+        assert_eq!(answer.unwrap(), expected);
+    }
+}
+
 #[test]
 fn what_is_no_question_is_refused_by_name() {
     let mut house = House::new();
@@ -216,7 +301,7 @@ fn a_path_that_is_too_long_for_the_kernel_works_from_both_sides() {
     socket.follow(&deep.join("kp.pid"), 0).unwrap();
     let path = deep.join("kp.ctl");
     let answer = std::thread::scope(|scope| {
-        let asked = scope.spawn(|| client::ask(&path, Request::Reload, Duration::from_secs(5)));
+        let asked = scope.spawn(|| client::ask(&path, &Request::Reload, Duration::from_secs(5)));
         let mut heard = Vec::new();
         while heard.is_empty() {
             poll::wait(socket.sources(), Some(Duration::from_secs(5))).unwrap();
@@ -235,11 +320,11 @@ fn a_client_tells_why_there_is_no_answer() {
     let mut house = House::new();
     let path = house.path();
     let brief = Duration::from_millis(50);
-    let late = client::ask(&path, Request::Reload, brief);
+    let late = client::ask(&path, &Request::Reload, brief);
     assert!(matches!(late, Err(NoAnswer::Late)), "{late:?}");
     assert_eq!(house.hear(0).len(), 1);
     let ended = std::thread::scope(|scope| {
-        let asked = scope.spawn(|| client::ask(&path, Request::Reload, Duration::from_secs(5)));
+        let asked = scope.spawn(|| client::ask(&path, &Request::Reload, Duration::from_secs(5)));
         while house.hear(0).is_empty() {
             poll::wait(house.socket.sources(), Some(Duration::from_secs(5))).unwrap();
         }
@@ -248,7 +333,7 @@ fn a_client_tells_why_there_is_no_answer() {
     });
     assert!(matches!(ended, Err(NoAnswer::Ended)), "{ended:?}");
     for gone in [path, house.folder.path().join("none")] {
-        let nobody = client::ask(&gone, Request::Reload, brief);
+        let nobody = client::ask(&gone, &Request::Reload, brief);
         assert!(
             matches!(nobody, Err(NoAnswer::Unreachable(_))),
             "{nobody:?}"

@@ -1,0 +1,107 @@
+//! `kp ctl`: looks into a running master and steers it.
+//!
+//! `words` understands the command line, `show` turns the master's JSON into text for people, `table` is how that looks. What
+//! a command means is the master's affair; with `--json` its answer is passed on as it is.
+
+mod show;
+#[allow(dead_code)]
+mod table;
+pub(crate) mod words;
+
+use crate::cli::Options;
+use crate::control::command::Refusal;
+use crate::control::{Answer, Request};
+use crate::order;
+use crate::report;
+use serde::de::IgnoredAny;
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::process::ExitCode;
+use std::time::Duration;
+use table::printable;
+use words::{Line, Wish};
+
+/// How long an answer may take: the master may be busy with a reload.
+const LIMIT: Duration = Duration::from_secs(15);
+
+/// Exit codes.
+mod code {
+    pub(super) const DONE: u8 = 0;
+    pub(super) const REFUSED: u8 = 1;
+    pub(super) const USAGE: u8 = 2;
+}
+
+/// Does what stands behind `kp ctl`.
+pub(crate) fn run(options: Options, arguments: Vec<OsString>) -> ExitCode {
+    let line = match words::parse(options, arguments) {
+        Ok(line) => line,
+        Err(complaint) => {
+            report::print(&complaint.text());
+            return ExitCode::from(code::USAGE);
+        }
+    };
+    ExitCode::from(obey(&line))
+}
+
+fn obey(line: &Line) -> u8 {
+    let command = match &line.wish {
+        Wish::Help => return out(&words::help()),
+        Wish::Command(command) => command,
+    };
+    let Ok(master) = order::running(&line.options) else {
+        return code::REFUSED;
+    };
+    let Ok(command) = serde_json::to_vec(command) else {
+        return code::REFUSED;
+    };
+    let (text, code) = match master.ask(&Request::Ctl(command), LIMIT) {
+        Ok(Answer::Done(text)) => (text, code::DONE),
+        Ok(Answer::Failed(text)) => (text, code::REFUSED),
+        Err(why) => {
+            report::say(why);
+            return code::REFUSED;
+        }
+    };
+    if line.json && serde_json::from_str::<IgnoredAny>(&text).is_ok() {
+        out(&text);
+    } else if code == code::REFUSED {
+        report::print(&refusal(&text));
+    } else {
+        // A master of another version: what it says is all that is known.
+        out(&show::people(line, &text).unwrap_or_else(|| printable(&text)));
+    }
+    code
+}
+
+/// Whoever closes the pipe has seen enough.
+fn out(text: &str) -> u8 {
+    let _ = io::stdout().lock().write_all(text.as_bytes());
+    code::DONE
+}
+
+/// What a refusal is for people.
+fn refusal(text: &str) -> String {
+    match serde_json::from_str::<Refusal>(text) {
+        Ok(Refusal { error, hint }) => {
+            let mut shown = format!("kp: {}\n", printable(&error));
+            if let Some(hint) = hint {
+                shown.push_str(&format!("hint: {}\n", printable(&hint)));
+            }
+            shown
+        }
+        Err(_) => format!("kp: {}", printable(text)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_is_safe_to_print() {
+        let text = r#"{"error":"no upstream \"\u001b[2J\"","hint":"did you mean \"b\"?"}"#;
+        let shown = "kp: no upstream \"\\u{1b}[2J\"\nhint: did you mean \"b\"?\n";
+        assert_eq!(refusal(text), shown);
+        assert_eq!(refusal("only root\n"), "kp: only root\n");
+    }
+}

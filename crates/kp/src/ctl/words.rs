@@ -1,0 +1,355 @@
+//! The command line of `kp ctl`: one table of what may be said, from which the help, the complaints and the shells'
+//! completions come.
+
+use crate::cli::{self, Options};
+use crate::control::command::Command;
+use kp_config::suggest;
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
+
+/// One command.
+#[derive(Debug)]
+pub(crate) struct Form {
+    /// The words that name it.
+    pub(crate) words: &'static [&'static str],
+    /// What follows them, for people.
+    pub(crate) arguments: &'static str,
+    /// Fewest and most of these.
+    count: (usize, usize),
+    /// Further options, and what they need.
+    pub(crate) flags: &'static [Flag],
+    /// In a few words.
+    pub(crate) about: &'static str,
+    command: fn(&Parts) -> Result<Command, String>,
+}
+
+/// An option of some commands.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Flag {
+    /// With its dashes.
+    pub(crate) name: &'static str,
+    /// What follows it; empty: nothing.
+    pub(crate) needs: &'static str,
+}
+
+/// What was said besides a command's words.
+#[derive(Debug, Default)]
+struct Parts {
+    arguments: Vec<String>,
+    #[allow(dead_code)]
+    flags: Vec<(&'static str, String)>,
+}
+
+impl Parts {
+    fn argument(&self, index: usize) -> Option<String> {
+        self.arguments.get(index).cloned()
+    }
+}
+
+/// All commands.
+pub(crate) const FORMS: &[Form] = &[Form {
+    words: &["log-level"],
+    arguments: "[LEVEL|reset]",
+    count: (0, 1),
+    flags: &[],
+    about: "show or change the level of every error log, until reset or a restart",
+    command: |parts| {
+        Ok(Command::LogLevel {
+            level: parts.argument(0),
+        })
+    },
+}];
+
+/// A command line that was understood.
+#[derive(Debug)]
+pub(crate) struct Line {
+    /// Where the configuration is.
+    pub(crate) options: Options,
+    /// The answer is passed on as it is.
+    pub(crate) json: bool,
+    /// What is wanted.
+    pub(crate) wish: Wish,
+}
+
+/// What is wanted.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Wish {
+    /// The list of commands.
+    Help,
+    /// That the master does this.
+    Command(Command),
+}
+
+/// What is wrong with a command line.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Complaint {
+    what: String,
+    usage: Vec<&'static Form>,
+}
+
+impl Complaint {
+    fn new(what: impl Into<String>) -> Self {
+        Self {
+            what: what.into(),
+            usage: Vec::new(),
+        }
+    }
+
+    fn about(form: &'static Form, what: impl Into<String>) -> Self {
+        Self {
+            what: what.into(),
+            usage: vec![form],
+        }
+    }
+
+    /// For a terminal.
+    pub(crate) fn text(&self) -> String {
+        let mut text = format!("kp: {}\n", self.what);
+        for form in &self.usage {
+            text.push_str(&format!("usage: kp ctl {}\n", form.shown()));
+        }
+        if self.usage.is_empty() {
+            text.push_str("kp ctl -h lists the commands\n");
+        }
+        text
+    }
+}
+
+impl PartialEq for Form {
+    fn eq(&self, other: &Self) -> bool {
+        self.words == other.words
+    }
+}
+
+impl Eq for Form {}
+
+impl Form {
+    /// As it is written.
+    pub(crate) fn shown(&self) -> String {
+        let mut shown = self.words.join(" ");
+        for flag in self.flags {
+            let gap = if flag.needs.is_empty() { "" } else { " " };
+            shown.push_str(&format!(" [{}{gap}{}]", flag.name, flag.needs));
+        }
+        if !self.arguments.is_empty() {
+            shown.push(' ');
+            shown.push_str(self.arguments);
+        }
+        shown
+    }
+}
+
+/// The list of commands.
+pub(crate) fn help() -> String {
+    let mut text = String::from(
+        "Usage: kp ctl [-p prefix] [-e filename] [-c filename] [-g directives] [--json] COMMAND\n\nCommands:\n",
+    );
+    for form in FORMS {
+        text.push_str(&format!("  {}\n        {}\n", form.shown(), form.about));
+    }
+    text.push_str(
+        "\n--json prints the master's answer as it is.\nExit code: 0 done, 1 refused or nobody to ask, 2 the command line is wrong.\n",
+    );
+    text
+}
+
+/// Reads what stands behind `kp ctl`.
+pub(crate) fn parse(options: Options, arguments: Vec<OsString>) -> Result<Line, Complaint> {
+    let mut line = Line {
+        options,
+        json: false,
+        wish: Wish::Help,
+    };
+    let mut words = Vec::new();
+    let mut flags = Vec::new();
+    let mut only_words = false;
+    let mut help = false;
+    let mut arguments = arguments.into_iter();
+    while let Some(argument) = arguments.next() {
+        let bytes = argument.as_bytes();
+        match bytes {
+            _ if only_words || bytes == b"-" || !bytes.starts_with(b"-") => {
+                words.push(text(&argument)?)
+            }
+            b"--" => only_words = true,
+            b"--json" => line.json = true,
+            b"-h" | b"-?" | b"--help" => help = true,
+            [b'-', b'-', ..] => flags.push(flag(&argument, &mut arguments)?),
+            [_, letter, attached @ ..] => {
+                let value = |needs: &str| cli::value_of(*letter, attached, &mut arguments, needs);
+                if !line.options.take(*letter, value).map_err(Complaint::new)? {
+                    return Err(unknown_option(&argument));
+                }
+            }
+            _ => return Err(unknown_option(&argument)),
+        }
+    }
+    if !help {
+        line.wish = Wish::Command(command(&words, flags)?);
+    }
+    Ok(line)
+}
+
+fn text(argument: &OsString) -> Result<String, Complaint> {
+    let text = argument.to_str().map(str::to_owned);
+    text.ok_or_else(|| Complaint::new("a word is not UTF-8"))
+}
+
+fn unknown_option(argument: &OsString) -> Complaint {
+    let shown = argument.to_string_lossy();
+    Complaint::new(format!("invalid option: \"{}\"", shown.escape_debug()))
+}
+
+/// An option of some command with its value, which may be attached (`--limit=5`).
+fn flag(
+    argument: &OsString,
+    rest: &mut impl Iterator<Item = OsString>,
+) -> Result<(&'static str, String), Complaint> {
+    let said = text(argument)?;
+    let (name, attached) = match said.split_once('=') {
+        Some((name, value)) => (name, Some(value.to_owned())),
+        None => (said.as_str(), None),
+    };
+    let mut known = FORMS.iter().flat_map(|form| form.flags);
+    let Some(flag) = known.find(|flag| flag.name == name) else {
+        return Err(unknown_option(argument));
+    };
+    let value = match (flag.needs, attached) {
+        ("", None) => Some(String::new()),
+        ("", Some(_)) => return Err(Complaint::new(format!("option \"{name}\" has no value"))),
+        (_, Some(value)) => Some(value),
+        (_, None) => rest.next().map(|value| text(&value)).transpose()?,
+    };
+    match value {
+        Some(value) => Ok((flag.name, value)),
+        None => Err(Complaint::new(format!(
+            "option \"{name}\" requires {}",
+            flag.needs
+        ))),
+    }
+}
+
+/// Finds the command that begins with these words.
+fn command(words: &[String], flags: Vec<(&'static str, String)>) -> Result<Command, Complaint> {
+    let begins = |form: &&Form| {
+        let mut said = words.iter().map(String::as_str);
+        form.words.iter().all(|word| said.next() == Some(word))
+    };
+    let Some(form) = FORMS.iter().find(begins) else {
+        return Err(unknown(words));
+    };
+    let arguments = words.get(form.words.len()..).unwrap_or_default().to_vec();
+    let (fewest, most) = form.count;
+    if arguments.len() < fewest {
+        return Err(Complaint::about(form, "something is missing"));
+    }
+    if let Some(further) = arguments.get(most) {
+        let what = format!("\"{}\" is too much", further.escape_debug());
+        return Err(Complaint::about(form, what));
+    }
+    if let Some((name, _)) = flags
+        .iter()
+        .find(|(name, _)| !form.flags.iter().any(|flag| flag.name == *name))
+    {
+        let what = format!("\"{name}\" is no option of \"{}\"", form.words.join(" "));
+        return Err(Complaint::about(form, what));
+    }
+    (form.command)(&Parts { arguments, flags }).map_err(|what| Complaint::about(form, what))
+}
+
+/// What no command begins with.
+fn unknown(words: &[String]) -> Complaint {
+    let Some(first) = words.first() else {
+        return Complaint::new("a command is missing");
+    };
+    // The word that no command has at its place, and what may stand there.
+    let of_first: Vec<&'static Form> = FORMS
+        .iter()
+        .filter(|form| form.words.first() == Some(&first.as_str()))
+        .collect();
+    let (said, place) = match (of_first.is_empty(), words.get(1)) {
+        (true, _) => (first, 0),
+        (false, Some(second)) => (second, 1),
+        (false, None) => {
+            return Complaint {
+                what: format!("what of \"{first}\"?"),
+                usage: of_first,
+            };
+        }
+    };
+    let forms: Vec<&'static Form> = if of_first.is_empty() {
+        FORMS.iter().collect()
+    } else {
+        of_first.clone()
+    };
+    let candidates = forms
+        .iter()
+        .filter_map(|form| form.words.get(place).copied());
+    let mut what = format!("unknown word \"{}\"", said.escape_debug());
+    if let Some(near) = suggest::nearest(said, candidates) {
+        what.push_str(&format!(", did you mean \"{near}\"?"));
+    }
+    Complaint {
+        what,
+        usage: of_first,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(line: &str) -> Result<Line, Complaint> {
+        let words = line.split(' ').filter(|word| !word.is_empty());
+        parse(Options::default(), words.map(OsString::from).collect())
+    }
+
+    fn wish(line: &str) -> Wish {
+        parsed(line).unwrap().wish
+    }
+
+    #[test]
+    fn options_may_stand_anywhere() {
+        let line = parsed("-p /srv log-level --json -ckp.conf debug -- ").unwrap();
+        assert!(line.json);
+        assert_eq!(line.options.prefix, Some("/srv".into()));
+        assert_eq!(line.options.configuration, Some("kp.conf".into()));
+        let level = Some("debug".into());
+        assert_eq!(line.wish, Wish::Command(Command::LogLevel { level }));
+        for help in ["-h", "--help", "log-level -h", "nonsense -?"] {
+            assert_eq!(wish(help), Wish::Help);
+        }
+    }
+
+    #[test]
+    fn complaints_name_what_is_wrong_and_what_is_right() {
+        for (line, part) in [
+            ("", "kp: a command is missing\nkp ctl -h lists"),
+            (
+                "log-levle",
+                "unknown word \"log-levle\", did you mean \"log-level\"?",
+            ),
+            ("xyzzy", "unknown word \"xyzzy\"\nkp ctl -h"),
+            (
+                "log-level debug now",
+                "\"now\" is too much\nusage: kp ctl log-level [LEVEL|reset]\n",
+            ),
+            ("-x", "invalid option: \"-x\""),
+            ("--frobnicate", "invalid option: \"--frobnicate\""),
+            ("-p", "option \"-p\" requires directory name"),
+            ("\u{1b}[2J", "unknown word \"\\u{1b}[2J\""),
+        ] {
+            let said = parsed(line).unwrap_err().text();
+            assert!(said.contains(part), "{line}: {said}");
+        }
+    }
+
+    #[test]
+    fn the_help_has_every_command() {
+        let help = help();
+        for form in FORMS {
+            assert!(help.contains(&format!("  {}\n", form.shown())));
+            assert!(form.count.0 <= form.count.1 && !form.about.is_empty());
+        }
+    }
+}
