@@ -215,7 +215,7 @@ mod tests {
             let mut seed = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
             let (mut transport, mut reader) = pair();
             let (mut output, mut pool) = (Output::default(), Buffers::default());
-            let (mut expected, mut seen) = (Vec::new(), Vec::new());
+            let (mut expected, mut seen) = (Vec::<u8>::new(), Vec::<u8>::new());
             for _ in 0..40 {
                 let count = random(&mut seed) as usize % (STRETCHES_MAX + 3);
                 let stretches: Vec<Vec<u8>> = (0..count)

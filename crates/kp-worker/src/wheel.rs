@@ -229,9 +229,9 @@ mod tests {
         let mut wheel = Wheel::new(1000);
         let id = wheel.create(7);
         wheel.arm(id, 1100);
-        assert_eq!(due(&mut wheel, 1099), []);
+        assert_eq!(due(&mut wheel, 1099), [0_u64; 0]);
         assert_eq!(due(&mut wheel, 1100 + TICK_MS), [7]);
-        assert_eq!(due(&mut wheel, 5000), []);
+        assert_eq!(due(&mut wheel, 5000), [0_u64; 0]);
     }
 
     #[test]
@@ -240,8 +240,8 @@ mod tests {
         let id = wheel.create(1);
         wheel.arm(id, 100);
         wheel.arm(id, 300_000);
-        assert_eq!(due(&mut wheel, 200), []);
-        assert_eq!(due(&mut wheel, 299_999), []);
+        assert_eq!(due(&mut wheel, 200), [0_u64; 0]);
+        assert_eq!(due(&mut wheel, 299_999), [0_u64; 0]);
         assert_eq!(due(&mut wheel, 300_000 + TICK_MS), [1]);
     }
 
@@ -262,7 +262,7 @@ mod tests {
         wheel.arm(b, 40);
         wheel.disarm(a);
         wheel.free(b);
-        assert_eq!(due(&mut wheel, 1000), []);
+        assert_eq!(due(&mut wheel, 1000), [0_u64; 0]);
         assert_eq!(wheel.next_wait_ms(1000), None);
     }
 

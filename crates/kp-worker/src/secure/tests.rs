@@ -203,7 +203,7 @@ fn order_survives_any_cut() {
         let record = ["16k", "4k", "700"][seed as usize % 3];
         let mut ends = open_with(record);
         let mut output = Output::default();
-        let (mut expected, mut seen) = (Vec::new(), Vec::new());
+        let (mut expected, mut seen) = (Vec::<u8>::new(), Vec::<u8>::new());
         for _ in 0..40 {
             let count = random(&mut seed) % 20;
             let stretches: Vec<Vec<u8>> = (0..count)

@@ -112,7 +112,7 @@ pub(crate) fn size(bytes: u64) -> String {
     if bytes < 1024 {
         return format!("{bytes} B");
     }
-    let mut tenths = bytes.saturating_mul(10) / 1024;
+    let mut tenths = u128::from(bytes) * 10 / 1024;
     let mut unit = UNITS[0];
     for larger in &UNITS[1..] {
         if tenths < 10_240 {
@@ -172,7 +172,7 @@ mod tests {
             (3_565_158, "3.3 MiB"),
             (3_565_159, "3.4 MiB"),
             (1 << 40, "1.0 TiB"),
-            (u64::MAX, "1639.9 PiB"),
+            (u64::MAX, "16383.9 PiB"),
         ] {
             assert_eq!(size(bytes), shown, "{bytes}");
         }

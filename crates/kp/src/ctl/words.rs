@@ -169,7 +169,7 @@ pub(crate) fn parse(options: Options, arguments: Vec<OsString>) -> Result<Line, 
         let bytes = argument.as_bytes();
         match bytes {
             _ if only_words || bytes == b"-" || !bytes.starts_with(b"-") => {
-                words.push(text(&argument)?)
+                words.push(text(&argument)?);
             }
             b"--" => only_words = true,
             b"--json" => line.json = true,
