@@ -370,6 +370,7 @@ mod tests {
             header_ms: None,
             last_byte_ms: None,
             waited_ms: 8_000,
+            traffic: crate::Traffic::default(),
         };
         groups.observe(peer, &answer, 8_001);
         groups.finished(peer, Outcome::NotCounted, 8_001);
@@ -535,6 +536,7 @@ mod tests {
                     header_ms: time,
                     last_byte_ms: time,
                     waited_ms: 0,
+                    traffic: crate::Traffic::default(),
                 };
                 groups.observe(peer, &answer, now);
                 groups.finished(peer, Outcome::Ok, now);

@@ -4,12 +4,13 @@ use crate::balance;
 use crate::budget::Budget;
 use crate::hash;
 use crate::ketama::Ring;
+use crate::measure::{self, Shown};
 use crate::outliers::{Answer, PeerChange};
 use crate::peer::Peer;
 use crate::roster::{Member, Roster, Slot};
 use crate::tried::Tried;
 use kp_config::model::{Balancer, OutlierDetection, PeerAddress, Upstream, UpstreamId};
-use kp_shm::{CheckRow, Row, SessionZone, Shm};
+use kp_shm::{CheckRow, PeerCell, Row, SeriesRow, SessionZone, Shm, UpstreamCell};
 use std::net::IpAddr;
 use std::ops::Range;
 
@@ -72,7 +73,8 @@ pub enum Outcome {
 /// The groups of one configuration.
 #[derive(Debug)]
 pub struct Groups {
-    groups: Vec<Group>,
+    pub(crate) groups: Vec<Group>,
+    pub(crate) shown: Shown,
 }
 
 impl Groups {
@@ -87,6 +89,7 @@ impl Groups {
         };
         Self {
             groups: upstreams.iter().enumerate().map(group).collect(),
+            shown: Shown::default(),
         }
     }
 
@@ -116,6 +119,9 @@ impl Groups {
         let Some(facts) = group.peer(peer.slot) else {
             return false;
         };
+        if let Some(series) = &facts.series {
+            series.decrement(PeerCell::InFlight);
+        }
         let disabled = match outcome {
             Outcome::NotCounted => false,
             _ if group.single => {
@@ -128,11 +134,15 @@ impl Groups {
             }
             Outcome::Failed => {
                 let kept = facts.is_at_the_edge() && !group.may_lose(peer.slot, now_ms);
+                self.shown.soon();
                 facts.failed(now_ms, kept)
             }
         };
         group.note_end(facts);
         facts.facts.release();
+        if disabled {
+            measure::count(group.series.as_ref(), UpstreamCell::Rests);
+        }
         group.budget.end_attempt();
         group.roster.settle(peer.slot);
         disabled
@@ -152,6 +162,7 @@ impl Groups {
             .groups
             .get_mut(upstream.index())
             .map(|group| group.set_members(line, members, now_ms));
+        self.shown.soon();
         let id = |slot| PeerId::new(upstream, slot);
         gone.unwrap_or_default().into_iter().map(id).collect()
     }
@@ -174,7 +185,14 @@ impl Groups {
 
     /// An ejection or return of a peer of this group that this process brought about and nobody was told of yet.
     pub fn next_change(&mut self, upstream: UpstreamId) -> Option<(PeerId, PeerChange)> {
-        let (slot, change) = self.groups.get_mut(upstream.index())?.events.pop()?;
+        let group = self.groups.get_mut(upstream.index())?;
+        let (slot, change) = group.events.pop()?;
+        let cell = match change {
+            PeerChange::Ejected { .. } => UpstreamCell::Ejections,
+            PeerChange::Returned => UpstreamCell::Returns,
+        };
+        measure::count(group.series.as_ref(), cell);
+        self.shown.soon();
         Some((PeerId::new(upstream, slot), change))
     }
 
@@ -248,7 +266,7 @@ impl Groups {
         &mut self.groups[0]
     }
 
-    fn peer(&self, peer: PeerId) -> Option<&Peer> {
+    pub(crate) fn peer(&self, peer: PeerId) -> Option<&Peer> {
         self.groups.get(peer.upstream.index())?.peer(peer.slot)
     }
 }
@@ -272,7 +290,7 @@ pub(crate) struct Group {
     pub(crate) peers: Vec<Peer>,
     pub(crate) primaries: usize,
     /// One peer and no backup: nothing to balance, and it is tried whatever happened before.
-    single: bool,
+    pub(crate) single: bool,
     tries: u32,
     budget: Budget,
     method: Method,
@@ -282,7 +300,9 @@ pub(crate) struct Group {
     pub(crate) random: u64,
     /// What a pick under way has added to whom; kept for its memory.
     pub(crate) added: Vec<balance::Added>,
-    roster: Roster,
+    pub(crate) roster: Roster,
+    /// What is counted of it, where anything is.
+    pub(crate) series: Option<SeriesRow>,
     pub(crate) outliers: Option<OutlierDetection>,
     pub(crate) max_ejected_percent: Option<u32>,
     /// Ejections and returns that nobody has been told of.
@@ -304,6 +324,7 @@ impl Group {
             random,
             added: Vec::new(),
             roster,
+            series: None,
             outliers: upstream.outliers,
             max_ejected_percent: upstream.max_ejected_percent,
             events: Vec::new(),
@@ -392,7 +413,10 @@ impl Group {
                 Some(peer) if peer.drain && peer.sid.as_bytes() != query.sticky => {
                     Err(NoPeer::Failed)
                 }
-                Some(peer) if peer.enter_unconditionally() => Ok(peer.slot),
+                Some(peer) if peer.enter_unconditionally() => {
+                    peer.begin_attempt();
+                    Ok(peer.slot)
+                }
                 Some(peer) if peer.is_up() => Err(NoPeer::Full),
                 _ => Err(NoPeer::Failed),
             };
@@ -419,6 +443,7 @@ impl Group {
             },
         };
         let peer = self.peers.get(picked).ok_or(NoPeer::Failed)?;
+        peer.begin_attempt();
         tried.insert(peer.slot.index as usize);
         if matches!(self.method, Method::LeastTime { inflight: true, .. }) {
             let (waiting, sum) = peer.waiting.get();

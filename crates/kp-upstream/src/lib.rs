@@ -11,6 +11,7 @@ mod groups;
 mod hash;
 mod ketama;
 mod md5;
+mod measure;
 mod outliers;
 mod peer;
 mod pool;
@@ -20,7 +21,7 @@ mod tried;
 
 pub use budget::Budget;
 pub use groups::{Groups, NoPeer, Outcome, PeerId, PickQuery};
-pub use outliers::{Answer, Offence, PeerChange};
+pub use outliers::{Answer, Offence, PeerChange, Traffic};
 pub use pool::{Idle, Pool, Put, Ticket};
 pub use roster::Member;
 pub use tried::Tried;

@@ -6,6 +6,7 @@
 //! too many.
 
 use crate::groups::{Group, Outcome};
+use crate::measure;
 use crate::peer::Peer;
 use crate::roster::Slot;
 use crate::tried::Tried;
@@ -26,6 +27,19 @@ pub struct Answer {
     pub last_byte_ms: Option<u32>,
     /// From its begin to now, whatever became of it.
     pub waited_ms: u32,
+    /// What went over the wire.
+    pub traffic: Traffic,
+}
+
+/// What an attempt moved; it is only counted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// How long its connection took to open; `None`: it took one from the pool, or had none.
+    pub connect_ms: Option<u32>,
+    /// Bytes read from the peer.
+    pub bytes_in: u64,
+    /// Bytes written to it.
+    pub bytes_out: u64,
 }
 
 /// An ejection or a return; one process is told of each.
@@ -76,6 +90,7 @@ impl Group {
     /// Takes an answer into account.
     pub(crate) fn observe(&mut self, slot: Slot, answer: &Answer, now_ms: u64) {
         let Some(peer) = self.peer(slot) else { return };
+        measure::attempt(self.series.as_ref(), peer.series.as_ref(), answer);
         let failed = answer.outcome == Outcome::Failed || (500..600).contains(&answer.status);
         if let Some(last_byte) = self.looks_at_last_byte(failed) {
             let time = if last_byte {
@@ -278,6 +293,7 @@ mod tests {
             header_ms: Some(time_ms),
             last_byte_ms: Some(time_ms),
             waited_ms: time_ms,
+            traffic: Traffic::default(),
         };
         groups.observe(peer, &answer, now_ms);
         groups.finished(peer, Outcome::Ok, now_ms);
@@ -446,6 +462,7 @@ mod tests {
                 header_ms: Some(1),
                 last_byte_ms: Some(1),
                 waited_ms: 1,
+                traffic: Traffic::default(),
             };
             groups.observe(peer, &answer, 1_000);
             groups.finished(peer, Outcome::Ok, 1_000);

@@ -6,7 +6,7 @@
 
 use crate::roster::Slot;
 use kp_config::model::PeerAddress;
-use kp_shm::{CheckRow, Health, PeerRow};
+use kp_shm::{CheckRow, Health, PeerCell, PeerRow, SeriesRow};
 use std::cell::Cell;
 
 /// Settings and facts of one address.
@@ -44,6 +44,8 @@ pub(crate) struct Peer {
     pub(crate) facts: PeerRow,
     /// Its turn in the round, whose scale is the group's weights: generations with other weights use another row.
     pub(crate) turn: PeerRow,
+    /// What is counted of it, where anything is.
+    pub(crate) series: Option<SeriesRow>,
 }
 
 impl Peer {
@@ -82,7 +84,7 @@ impl Peer {
         !self.drain && self.is_well(now_ms) && self.is_full()
     }
 
-    fn is_full(&self) -> bool {
+    pub(crate) fn is_full(&self) -> bool {
         self.max_conns != 0 && self.facts.in_flight() >= i64::from(self.max_conns)
     }
 
@@ -90,6 +92,39 @@ impl Peer {
         self.max_fails != 0
             && u32::from(health.fails) >= self.max_fails
             && now_ms.saturating_sub(health.checked_ms) <= self.fail_timeout_ms
+    }
+
+    /// It was chosen, and has a place in flight.
+    pub(crate) fn begin_attempt(&self) {
+        if let Some(series) = &self.series {
+            series.increment(PeerCell::InFlight);
+        }
+    }
+
+    /// Until when it is left alone for failures, or was; 0: it is not.
+    pub(crate) fn rests_until_ms(&self) -> u64 {
+        let health = self.facts.health();
+        let often = self.max_fails != 0 && u32::from(health.fails) >= self.max_fails;
+        let until_ms = health.checked_ms.saturating_add(self.fail_timeout_ms);
+        if often { until_ms } else { 0 }
+    }
+
+    /// Until when it is ejected, or was; 0: it is not.
+    pub(crate) fn ejected_until_ms(&self) -> u64 {
+        let ejection = self.facts.ejection();
+        if self.is_watched && ejection.out {
+            ejection.until_ms
+        } else {
+            0
+        }
+    }
+
+    /// The weight that counts now, in thousandths, without a change to it.
+    pub(crate) fn weight_in_effect(&self, now_ms: u64) -> u64 {
+        let penalty = self.turn.penalty().min(self.weight.into());
+        let weight = i64::from(self.weight) - penalty as i64;
+        let grown = self.grown(weight, now_ms).max(0) as u64;
+        grown.saturating_mul(1000) / self.scale.max(1) as u64
     }
 
     /// Takes a place in flight and, if the peer had been resting, the trial; `false` if another process was faster.
@@ -321,6 +356,7 @@ mod tests {
                 sid: String::new(),
                 facts: row,
                 turn: row,
+                series: None,
             }
         };
         (0..processes).map(peer).collect()

@@ -6,7 +6,7 @@
 use crate::md5;
 use crate::peer::Peer;
 use kp_config::model::{PeerAddress, ServerLine, Upstream};
-use kp_shm::{CheckRow, Key, PeerRow, Row, Shm};
+use kp_shm::{CheckRow, Key, PeerCell, PeerRow, Row, Shm};
 use std::cell::Cell;
 use std::collections::{HashMap, VecDeque};
 
@@ -52,8 +52,8 @@ enum At {
 #[derive(Debug)]
 pub(crate) struct Roster {
     upstream: Upstream,
-    shm: Shm,
-    process: Row,
+    pub(crate) shm: Shm,
+    pub(crate) process: Row,
     /// Identity of the group's weights: a round is comparable only among equal ones.
     weights: [u8; 16],
     slots: Vec<(u32, At)>,
@@ -64,6 +64,8 @@ pub(crate) struct Roster {
     spare: Vec<PeerRow>,
     /// Lines whose addresses were set once.
     known: Vec<bool>,
+    /// Peers have series.
+    pub(crate) measured: bool,
 }
 
 impl Roster {
@@ -79,6 +81,7 @@ impl Roster {
             gone: Vec::new(),
             spare: Vec::new(),
             known: vec![false; upstream.servers.len()],
+            measured: false,
         };
         // The same address twice is two peers.
         let mut met: HashMap<&PeerAddress, u64> = HashMap::new();
@@ -226,6 +229,9 @@ impl Roster {
             if let Some(place) = self.slots.get_mut(slot.index as usize) {
                 place.1 = At::Aside;
             }
+            if let Some(series) = &peer.series {
+                series.set(PeerCell::Looked, 0);
+            }
             self.gone.push(peer);
         }
         slot
@@ -238,6 +244,9 @@ impl Roster {
         }
         for (check, _) in &peer.checks {
             self.shm.checks().leave(*check);
+        }
+        if let Some(series) = peer.series {
+            self.shm.series().leave(series);
         }
         let one = self.upstream.zone.is_none();
         for row in [Some(peer.facts), (!one).then_some(peer.turn)]
@@ -279,6 +288,7 @@ impl Roster {
             down: server.down,
             drain: server.drain,
             sid,
+            series: self.series(&name),
             name,
             facts,
             turn,

@@ -165,7 +165,7 @@ cells! {
     InFlight, Gauge, "peer_requests_in_flight", None, "attempts", "Attempts under way at the peer.";
     Idle, Gauge, "peer_idle_connections", None, "connections", "Connections to the peer that wait in the keep-alive pool.";
     Looked, Setting, "", None, "milliseconds", "When a worker looked last, by the monotonic clock; 0: no worker has the peer.";
-    Weight, Setting, "peer_weight", None, "thousandths", "Weight of the peer in effect: lowered by failures, growing during a slow start, 0 while it gets no requests.";
+    Weight, Setting, "peer_weight", None, "thousandths", "Weight of the peer in effect: lowered by failures, growing during a slow start.";
     MaxConns, Setting, "peer_max_conns", None, "connections", "Connections the peer may have in use at once; 0: no limit.";
     Flags, Flags, "peer_state", None, "flags", "Whether the peer is in the state.";
     RestingUntil, Moment, "", None, "milliseconds", "Until when the peer is left alone after failures.";
