@@ -70,11 +70,11 @@ impl MasterFacts {
         })
     }
 
-    /// A reload has ended.
-    pub fn note_reload(&self, failed: bool, unix_ms: u64) {
-        let counter = if failed { RELOADS_FAILED } else { RELOADS };
-        self.set(counter, self.value(counter) + 1);
-        self.set(LAST_RELOAD, unix_ms << 1 | u64::from(failed));
+    /// So many reloads have ended well and badly, the last one like that.
+    pub fn set_reloads(&self, ok: u64, failed: u64, last: LastReload) {
+        self.set(RELOADS, ok);
+        self.set(RELOADS_FAILED, failed);
+        self.set(LAST_RELOAD, last.unix_ms << 1 | u64::from(last.failed));
     }
 
     /// Run-time changes of upstreams in force.
@@ -105,13 +105,12 @@ mod tests {
     fn reloads_are_remembered() {
         let master = Shm::private().unwrap().master();
         assert_eq!(master.last_reload(), None);
-        master.note_reload(false, 1000);
-        master.note_reload(true, 2001);
-        master.set_generation(2);
         let last = LastReload {
             unix_ms: 2001,
             failed: true,
         };
+        master.set_reloads(1, 1, last);
+        master.set_generation(2);
         assert_eq!(master.last_reload(), Some(last));
         let counts = (
             master.reloads_ok(),

@@ -142,6 +142,8 @@ pub(crate) struct RequestFlow {
     pub(crate) set_body: Option<Vec<u8>>,
     /// `Expect: 100-continue` still waits for its answer.
     pub(crate) owes_continue: bool,
+    /// The client is not read because the upstream has no room.
+    pub(crate) held_back: bool,
 }
 
 /// Where a collected body is.
@@ -207,6 +209,8 @@ pub(crate) struct ResponseFlow {
     pub(crate) ahead: bool,
     /// The upstream takes no more of the request; its answer is still read.
     pub(crate) write_broken: Option<i32>,
+    /// It is not read because the client has no room.
+    pub(crate) held_back: bool,
 }
 
 /// Memory of a head that is kept for the next one.
@@ -244,6 +248,7 @@ impl Active {
                 collected: Collected::None,
                 set_body: None,
                 owes_continue: false,
+                held_back: false,
             },
             response: ResponseFlow {
                 stage: ResponseStage::Idle,
@@ -254,6 +259,7 @@ impl Active {
                 any_byte: false,
                 ahead: false,
                 write_broken: None,
+                held_back: false,
             },
             to_client: Output::default(),
             to_upstream: Output::default(),
@@ -310,6 +316,8 @@ impl Active {
         self.response.any_byte = false;
         self.response.ahead = false;
         self.response.write_broken = None;
+        self.response.held_back = false;
+        self.request.held_back = false;
         self.to_client.clear(pool);
         self.to_upstream.clear(pool);
         self.deadlines = Deadlines::NONE;

@@ -8,6 +8,8 @@ use std::time::{Duration, UNIX_EPOCH};
 #[derive(Debug)]
 pub(crate) struct Clock {
     pub(crate) mono_ms: u64,
+    /// The same moment, finer.
+    pub(crate) mono_us: u64,
     pub(crate) unix_ms: u64,
     second: u64,
     dates: Dates,
@@ -17,6 +19,7 @@ impl Clock {
     pub(crate) fn new() -> Self {
         let mut clock = Self {
             mono_ms: 0,
+            mono_us: 0,
             unix_ms: 0,
             second: u64::MAX,
             dates: Dates::default(),
@@ -27,7 +30,8 @@ impl Clock {
 
     /// Reads both clocks.
     pub(crate) fn read(&mut self) {
-        self.mono_ms = kp_sys::clock::monotonic_ms();
+        self.mono_us = kp_sys::clock::monotonic_us();
+        self.mono_ms = self.mono_us / 1000;
         self.unix_ms = kp_sys::clock::unix_ms();
         let second = self.unix_ms / 1000;
         if second != self.second {

@@ -311,6 +311,7 @@ impl Worker {
     pub(crate) fn log_once(&mut self, active: &mut Active) {
         if !std::mem::replace(&mut active.logged, true) {
             self.count_response(active);
+            self.measure_request(active);
             self.log_access(active);
         }
     }

@@ -25,6 +25,7 @@ mod jobs;
 mod listeners;
 pub mod log_file;
 mod logs;
+mod measure;
 mod memory;
 mod names;
 mod output;

@@ -266,6 +266,7 @@ impl Worker {
             if let Some(counter) = crate::tally::counter_of(&failure) {
                 self.counters.increment(counter);
             }
+            self.measure_failure(active, &failure);
             let detail = active.exchange.record.detail.take().unwrap_or_default();
             let targets = &self.location(active.exchange.location).error_log;
             if error_log::wants(targets, failure.level()) {

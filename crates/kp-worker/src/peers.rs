@@ -6,11 +6,18 @@ use crate::error_log;
 use crate::reactor::Worker;
 use kp_config::model::{Level, UpstreamId};
 use kp_shm::Counter;
-use kp_upstream::{Answer, Offence, Outcome, PeerChange, PeerId};
+use kp_upstream::{Answer, Offence, Outcome, PeerChange, PeerId, Traffic};
 
 impl Worker {
     /// An attempt is over: its status and times are taken into account, and who is ejected for it is told.
-    pub(crate) fn judge(&mut self, active: &Active, peer: PeerId, outcome: Outcome) {
+    /// `is_fresh`: its connection was opened for it.
+    pub(crate) fn judge(
+        &mut self,
+        active: &Active,
+        peer: PeerId,
+        outcome: Outcome,
+        is_fresh: bool,
+    ) {
         let now_ms = self.clock.mono_ms;
         let attempt = active.exchange.attempts.last();
         let elapsed = |started_ms| u32::try_from(now_ms.saturating_sub(started_ms)).ok();
@@ -24,6 +31,11 @@ impl Worker {
             waited_ms: attempt
                 .and_then(|attempt| elapsed(attempt.started_ms))
                 .unwrap_or(0),
+            traffic: attempt.map_or_else(Traffic::default, |attempt| Traffic {
+                connect_ms: attempt.connect_ms.filter(|_| is_fresh),
+                bytes_in: attempt.bytes_received,
+                bytes_out: attempt.bytes_sent,
+            }),
         };
         self.groups.observe(peer, &answer, now_ms);
         self.tell_changes(peer.upstream);
@@ -37,6 +49,7 @@ impl Worker {
             header_ms: None,
             last_byte_ms: None,
             waited_ms: 0,
+            traffic: Traffic::default(),
         };
         self.groups.observe(peer, &answer, self.clock.mono_ms);
         self.tell_changes(peer.upstream);

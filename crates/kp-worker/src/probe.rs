@@ -326,6 +326,7 @@ impl Worker {
             due_ms + target.grace_ms()
         };
         if let Some(change) = change {
+            self.groups.show_soon();
             let group = &self.config.http.upstreams[target.upstream.index()].name;
             log_change(group, target, change, result.as_ref().err());
         }

@@ -14,6 +14,7 @@ use crate::heritage::{Heritage, exit};
 use crate::jobs::Jobs;
 use crate::listeners::{Fronts, Listening};
 use crate::logs::Logs;
+use crate::measure;
 use crate::memory::Memory;
 use crate::names::Names;
 use crate::own::Own;
@@ -36,7 +37,7 @@ use kp_http::HeadLimits;
 use kp_proxy::context::Context;
 use kp_proxy::{Exchange, Limits, Program};
 use kp_shm::{Block, Counter};
-use kp_shm::{Row, SessionZone, State};
+use kp_shm::{Row, SeriesRow, SessionZone, State};
 use kp_tls::Tls;
 use kp_upstream::{Groups, Pool};
 use mio::unix::SourceFd;
@@ -101,6 +102,10 @@ pub(crate) struct Worker {
     /// The zones of `sticky learn`, by group.
     pub(crate) session_zones: Vec<Option<SessionZone>>,
     pub(crate) counters: Block,
+    /// Series of virtual hosts, in their order; none where `metrics` is off.
+    pub(crate) servers: Vec<SeriesRow>,
+    /// When the last turn of the loop ended.
+    pub(crate) turn_ended_us: u64,
     pub(crate) logs: Logs,
     pub(crate) jobs: Jobs,
     pub(crate) own: Own,
@@ -144,6 +149,7 @@ impl Worker {
         let poll = Poll::new()?;
         let waker = mio::Waker::new(poll.registry(), Token(Own::token(Own::JOBS)))?;
         let clock = Clock::new();
+        let clock_us = clock.mono_us;
         let seed = seed()?;
         let claimant = kp_shm::Claimant::new(heritage.row, std::process::id());
         let mut worker = Self {
@@ -174,6 +180,8 @@ impl Worker {
             limits: has_limits(config).then(|| Limits::new(config, &heritage.shm, heritage.row)),
             session_zones: sessions::zones(config, &heritage.shm),
             counters: heritage.shm.counters().block(heritage.row),
+            servers: measure::servers(config, &heritage.shm, heritage.row),
+            turn_ended_us: clock_us,
             logs: Logs::new(heritage.log_files),
             jobs: Jobs::new(Arc::new(waker), &config.temp_paths),
             own: Own::new(heritage.channel, heritage.master)?,
@@ -202,6 +210,9 @@ impl Worker {
         };
         let listening = |(id, fd)| Listening::new(config, id, fd);
         worker.listeners = heritage.listeners.into_iter().map(listening).collect();
+        if config.http.metrics {
+            worker.groups.measure();
+        }
         worker.own.register(&worker.poll)?;
         worker.learn_names();
         Ok(worker)
@@ -223,8 +234,8 @@ impl Worker {
                 }
             }
             self.clock.read();
+            self.begin_turn();
             self.tls.clock().set(self.clock.unix_ms / 1000);
-            let turn_began_ms = self.clock.mono_ms;
             for event in &events {
                 self.note(event);
             }
@@ -240,9 +251,7 @@ impl Worker {
             self.flush_logs(false);
             self.part_with_clients();
             self.settle_memory();
-            self.counters.increment(Counter::LoopTurns);
-            let turn_ms = kp_sys::clock::monotonic_ms().saturating_sub(turn_began_ms);
-            self.counters.raise(Counter::LoopDelayPeak, turn_ms);
+            self.end_turn();
         }
         self.flush_logs(true);
         self.part_with_clients();

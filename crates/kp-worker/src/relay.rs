@@ -141,7 +141,12 @@ impl Worker {
             RequestStage::Unread | RequestStage::Done => Turn::Nothing,
             RequestStage::Replaying(cursor) => self.replay(active, cursor),
             RequestStage::Gathering(bytes) => self.gather(active, bytes),
-            RequestStage::Streaming if active.to_upstream.len() >= REQUEST_ROOM => Turn::Nothing,
+            RequestStage::Streaming if active.to_upstream.len() >= REQUEST_ROOM => {
+                if !std::mem::replace(&mut active.request.held_back, true) {
+                    self.counters.increment(Counter::BackpressureUpstream);
+                }
+                Turn::Nothing
+            }
             RequestStage::Streaming if !self.upstream_open(active) => Turn::Nothing,
             RequestStage::Collecting if active.request.whole || self.spilling(active) => {
                 Turn::Nothing
@@ -163,6 +168,7 @@ impl Worker {
 
     /// Reads what the client sent of its body and uses it as the stage says.
     fn read_body(&mut self, active: &mut Active) -> Turn {
+        active.request.held_back = false;
         let room = match active.request.stage {
             RequestStage::Collecting => self.spill_room(active),
             _ => READ_MAX.saturating_sub(active.to_upstream.len()),
@@ -384,8 +390,12 @@ impl Worker {
             !active.to_client.is_empty() && active.to_client.len() >= self.read_ahead(active);
         let held_back = !self.client_writable(active) || active.deadlines.send != NEVER;
         if (full && held_back || self.is_spooling(active)) && !self.may_spool(active) {
+            if !std::mem::replace(&mut active.response.held_back, true) {
+                self.counters.increment(Counter::BackpressureClient);
+            }
             return Turn::Nothing;
         }
+        active.response.held_back = false;
         let Some(most) = self.readable_now(active) else {
             return Turn::Nothing;
         };

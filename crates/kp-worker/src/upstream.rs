@@ -16,7 +16,7 @@ use kp_proxy::Target;
 use kp_proxy::tls::UpstreamTls;
 use kp_proxy::{Cause, Failure, Phase};
 use kp_proxy::{Input, WaitFor};
-use kp_shm::Counter;
+use kp_shm::{Counter, PeerCell, UpstreamCell};
 use kp_upstream::{Idle, NoPeer, Outcome, PeerId, PickQuery, Put, Ticket};
 use std::hash::{BuildHasher, Hash};
 use std::net::SocketAddr;
@@ -100,6 +100,7 @@ impl Worker {
         self.offer_cookie(active, peer);
         if active.exchange.machine.tries > 1 {
             self.counters.increment(Counter::UpstreamRetries);
+            self.count_for_group(group, UpstreamCell::Retries);
         }
         let proxy = &self.location(active.exchange.location).proxy;
         if !active.exchange.machine.fresh_only
@@ -183,7 +184,7 @@ impl Worker {
             return Some(handle);
         }
         // Two different ones with the same number: so rare that one of them is given up.
-        self.counters.decrement(Counter::UpstreamConnectionsIdle);
+        self.note_unpooled(key);
         self.close_upstream(key);
         None
     }
@@ -270,7 +271,10 @@ impl Worker {
         upstream.requests += 1;
         active.upstream = Some(key);
         self.counters.increment(Counter::UpstreamReuses);
-        self.counters.decrement(Counter::UpstreamConnectionsIdle);
+        if let Some(series) = self.groups.series(peer) {
+            series.increment(PeerCell::Reuses);
+        }
+        self.note_unpooled(key);
         Input::Connected { reused: true }
     }
 
@@ -297,6 +301,7 @@ impl Worker {
             PeerAddress::Unix(path) => kp_sys::socket::Target::Unix(path),
         };
         self.counters.increment(Counter::UpstreamConnects);
+        self.count_for_peer(peer, PeerCell::Connects);
         let mut opened = kp_sys::socket::connect(target, bind);
         if let Err(error) = &opened
             && exhaustion::is_of_files(error)
@@ -393,6 +398,9 @@ impl Worker {
     /// Books the end of an attempt at the peer of an upstream connection that never came to be.
     fn finish_peer(&mut self, peer: Option<PeerId>, outcome: Outcome) {
         if let Some(peer) = peer {
+            if outcome == Outcome::Failed {
+                self.count_for_peer(Some(peer), PeerCell::ConnectFailures);
+            }
             self.judge_unconnected(peer, outcome);
             self.groups.finished(peer, outcome, self.clock.mono_ms);
             self.call_next(peer.upstream);
@@ -434,10 +442,16 @@ impl Worker {
             return;
         }
         let Some(peer) = upstream.peer else { return };
+        let (is_fresh, phase) = (upstream.requests == 1, upstream.phase);
+        if outcome == Outcome::Failed
+            && matches!(phase, UpstreamPhase::Connecting | UpstreamPhase::Handshake)
+        {
+            self.count_for_peer(Some(peer), PeerCell::ConnectFailures);
+        }
         if std::mem::take(&mut active.exchange.machine.forgive) {
             active.exchange.machine.tried.forgive(peer);
         }
-        self.judge(active, peer, outcome);
+        self.judge(active, peer, outcome, is_fresh);
         let disabled = self.groups.finished(peer, outcome, self.clock.mono_ms);
         self.call_next(peer.upstream);
         if disabled {
@@ -495,9 +509,9 @@ impl Worker {
                 upstream.ticket = Some(ticket);
                 self.buffers.give(&mut upstream.input);
                 self.wheel.arm(upstream.timer, deadline_ms);
-                self.counters.increment(Counter::UpstreamConnectionsIdle);
+                self.note_pooled(peer);
                 if let Some((_, evicted)) = evicted.and_then(crate::token::parse) {
-                    self.counters.decrement(Counter::UpstreamConnectionsIdle);
+                    self.note_unpooled(evicted);
                     self.close_upstream(evicted);
                 }
             }
@@ -552,7 +566,7 @@ impl Worker {
             .filter(|upstream| upstream.phase == UpstreamPhase::Idle);
         if let Some((peer, ticket)) = idle.and_then(|upstream| upstream.peer.zip(upstream.ticket)) {
             self.pool.remove(peer, ticket, key.token(Kind::Upstream));
-            self.counters.decrement(Counter::UpstreamConnectionsIdle);
+            self.note_unpooled(key);
             self.close_upstream(key);
         }
     }
@@ -580,7 +594,7 @@ impl Worker {
     /// Closes a connection that the pool has just given up.
     pub(crate) fn close_pooled(&mut self, handle: u64) {
         if let Some((_, key)) = crate::token::parse(handle) {
-            self.counters.decrement(Counter::UpstreamConnectionsIdle);
+            self.note_unpooled(key);
             self.close_upstream(key);
         }
     }

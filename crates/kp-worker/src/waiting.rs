@@ -16,7 +16,7 @@ use kp_config::Config;
 use kp_config::model::{Level, Queue, UpstreamId};
 use kp_proxy::machine::Phase;
 use kp_proxy::{Cause, Input, Target, WaitFor, Woken};
-use kp_shm::Counter;
+use kp_shm::{Counter, UpstreamCell};
 use kp_upstream::{NoPeer, PeerId};
 use std::collections::VecDeque;
 
@@ -185,6 +185,8 @@ impl Worker {
         let until_ms = now_ms.saturating_add(timeout_ms).min(NEVER - 1);
         active.line = Some(Place { upstream, until_ms });
         self.lines.join(upstream, active.key, now_ms);
+        self.show_line(upstream, self.lines.length(upstream));
+        self.count_for_group(upstream, UpstreamCell::QueueWaits);
         self.counters.increment(Counter::QueueWaits);
         Picked::Wait(until_ms)
     }
@@ -193,6 +195,7 @@ impl Worker {
     pub(crate) fn leave_line(&mut self, active: &mut Active) {
         if let Some(place) = active.line.take() {
             self.lines.leave(place.upstream, active.key);
+            self.show_line(place.upstream, self.lines.length(place.upstream));
             self.call_next(place.upstream);
         }
     }
@@ -255,6 +258,7 @@ impl Worker {
         }
         if refused {
             self.counters.increment(Counter::RetriesRefused);
+            self.count_for_group(group, UpstreamCell::RetriesRefused);
             let told = self
                 .groups
                 .budget(group)

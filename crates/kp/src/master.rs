@@ -111,6 +111,8 @@ impl Master {
             Some(_) => plan.take_over(slots, now),
             None => plan.begin(slots, now),
         }
+        let facts = opened.house.shm.master();
+        facts.set_started(clock::unix_ms());
         Self {
             place: opened.place,
             house: opened.house,

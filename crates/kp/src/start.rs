@@ -349,6 +349,9 @@ fn alone(
 ) -> Result<ExitCode, String> {
     spawn::prepare_zones(house, Some(&crew), crew.number);
     let row = house.shm.scoreboard().claim(crew.number, 0);
+    let facts = house.shm.master();
+    facts.set_started(clock::unix_ms());
+    facts.set_generation(crew.number);
     house
         .shm
         .scoreboard()

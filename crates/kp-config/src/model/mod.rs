@@ -221,6 +221,8 @@ pub struct Http {
     pub tls_identities: Vec<TlsIdentity>,
     /// `match` blocks in file order.
     pub matches: Vec<MatchBlock>,
+    /// `metrics` of `http` (kp), default on: counts by virtual host, upstream group and peer are kept.
+    pub metrics: bool,
 }
 
 /// A regular expression as written.

@@ -1,11 +1,14 @@
 //! The shared books: compared once a second for a while after a worker was killed, and put right; once a minute the rows
 //! that nobody uses any more are taken back.
 
-use kp_shm::{Repair, Shm};
+use kp_shm::{IdleSeries, Repair, Shm};
 
 const EVERY_MS: u64 = 1_000;
 const FOR_MS: u64 = 30_000;
 const RECLAIM_MS: u64 = 60_000;
+/// Labelled series stay longer: whoever reads them once a minute sees their last values, and a graph does not break where a
+/// peer is gone for a while.
+const RECLAIM_SERIES_MS: u64 = 300_000;
 
 /// When the books are looked at next.
 #[derive(Debug, Default)]
@@ -18,6 +21,9 @@ pub(super) struct Books {
     /// Rows of checks likewise.
     idle_checks: Vec<bool>,
     reclaim_ms: u64,
+    /// Series likewise.
+    idle_series: IdleSeries,
+    reclaim_series_ms: u64,
     /// How many claims had found no room when that was told last.
     told: u64,
 }
@@ -43,6 +49,11 @@ impl Books {
             self.repair.sweep(shm);
             let again = now_ms < self.until_ms || self.repair.is_suspicious();
             self.due_ms = again.then_some(now_ms + EVERY_MS);
+        }
+        // Due with the others, so that nobody wakes for it.
+        if self.reclaim_ms <= now_ms && self.reclaim_series_ms <= now_ms {
+            shm.series().reclaim(&mut self.idle_series);
+            self.reclaim_series_ms = now_ms + RECLAIM_SERIES_MS;
         }
         if self.reclaim_ms <= now_ms {
             shm.peers().reclaim(&mut self.idle);

@@ -163,6 +163,7 @@ impl Master {
             }
             self.keep_control_socket();
         }
+        self.house.shm.master().set_generation(generation);
         log::info!(target: "notice", "generation {generation} is serving, {workers} worker processes ready");
         self.say_serving(generation, workers);
         self.hand_over(generation, workers);

@@ -8,6 +8,7 @@ use crate::logs;
 use crate::pidfile;
 use crate::settings::Checked;
 use kp_config::Diagnostic;
+use kp_shm::LastReload;
 use kp_sys::clock;
 use std::path::Path;
 use std::rc::Rc;
@@ -126,7 +127,9 @@ impl Master {
 
     /// A reload has come to a good end: everybody who asked for it is told.
     fn reload_worked(&mut self, generation: u32, workers: u32) {
-        for asker in self.reloads.end(Ok(()), clock::unix_ms()) {
+        let askers = self.reloads.end(Ok(()), clock::unix_ms());
+        self.show_reloads();
+        for asker in askers {
             self.answer(asker, &queue::success(generation, workers));
         }
     }
@@ -136,8 +139,24 @@ impl Master {
         let serves = self.plan.serving().is_some();
         let (answer, lines) = failure.into_answer(serves);
         self.notifier.reload_failed(&lines.join("; "));
-        for asker in self.reloads.end(Err(lines), clock::unix_ms()) {
+        let askers = self.reloads.end(Err(lines), clock::unix_ms());
+        self.show_reloads();
+        for asker in askers {
             self.answer(asker, &answer);
+        }
+    }
+
+    /// Lets workers know of the reloads so far.
+    fn show_reloads(&self) {
+        let history = self.reloads.history();
+        if let Some((unix_ms, outcome)) = &history.last {
+            let last = LastReload {
+                unix_ms: *unix_ms,
+                failed: outcome.is_err(),
+            };
+            let ok = history.ended - history.failed;
+            let facts = self.house.shm.master();
+            facts.set_reloads(ok, history.failed, last);
         }
     }
 }
