@@ -3,7 +3,7 @@
 //! Decides status line, `Server` and `Date`, the fate of the connection as nginx words it, `add_header` and
 //! `add_trailer`. `response_head`, `answer` and `file_head` put their own fields in between.
 
-use crate::heads::LocationHeads;
+use crate::heads::{LocationHeads, REASON};
 use crate::program::Program;
 use crate::request_head::field_value;
 use crate::{Context, Exchange, is_true, vars};
@@ -103,7 +103,7 @@ impl<'a> ClientHead<'a> {
         }
     }
 
-    /// Writes the cookie of the session, the `add_header`s and the end of the head.
+    /// Writes the cookie of the session, why kp answers, the `add_header`s and the end of the head.
     pub(crate) fn close(
         self,
         out: &mut Vec<u8>,
@@ -112,6 +112,11 @@ impl<'a> ClientHead<'a> {
         context: &Context<'_>,
     ) {
         out.extend_from_slice(&exchange.response.sticky);
+        if self.location.marks.reason_header
+            && let Some(reason) = exchange.record.reason
+        {
+            encode::field(out, REASON.as_bytes(), reason.token().as_bytes());
+        }
         for header in applicable(&self.location.add_headers, self.status) {
             // Before each, since a value may read `$sent_http_*` of an earlier one.
             self.keep(out, exchange, program);

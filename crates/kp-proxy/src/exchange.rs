@@ -4,7 +4,9 @@ use crate::answer_kind::Fault;
 use crate::explain::Circumstances;
 use crate::machine::Machine;
 use crate::reason::Reason;
+use crate::request_id::RequestId;
 use crate::tls::{TlsFacts, UpstreamTls};
+use crate::trace::Trace;
 use kp_config::model::{Level, ListenerId, LocationId, RegexId, ServerId, UpstreamId};
 use kp_http::{ProxyHeader, RequestHead, ResponseHead};
 use kp_shm::Place;
@@ -144,8 +146,10 @@ pub struct Request {
     pub variables: Vec<Option<Vec<u8>>>,
     /// Groups of the last regular expression that matched.
     pub captures: Captures,
-    /// `$request_id`, made on first use.
-    pub id: Option<[u8; 16]>,
+    /// `$request_id`, taken or made on first use.
+    pub id: Option<RequestId>,
+    /// The trace it belongs to, found or begun on first use.
+    pub trace: Option<Trace>,
     /// The whole body, when it was collected in memory (`$request_body`).
     pub body: Option<Vec<u8>>,
     /// Name of the file the body was collected in (`$request_body_file`).

@@ -88,8 +88,7 @@ pub(crate) fn write(
     if !heads.set.has(Known::Via) {
         write_via(out, exchange, context, append);
     }
-    let id_kept = append && keep(out, &exchange.request.head, Known::XRequestId, heads);
-    if !id_kept && !heads.set.has(Known::XRequestId) {
+    if !heads.set.has(Known::XRequestId) {
         line(
             out,
             b"X-Request-Id: ",
@@ -103,7 +102,7 @@ pub(crate) fn write(
 
 /// Who sent the request, and whether it is believed about those before it. With `real_ip_header proxy_protocol` that is whom
 /// the PROXY header names: what passed the connection on wrote nothing of the request.
-fn sender(exchange: &Exchange, context: &Context<'_>) -> (Option<SocketAddr>, bool) {
+pub(crate) fn sender(exchange: &Exchange, context: &Context<'_>) -> (Option<SocketAddr>, bool) {
     let connection = &exchange.connection;
     let location = context.config.http.locations.get(exchange.location.index());
     let Some(real_ip) = location.and_then(|location| location.real_ip.as_ref()) else {

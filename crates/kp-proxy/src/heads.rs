@@ -3,9 +3,10 @@
 //! Decides nothing per request: sets of field names become bit sets, constant header runs become bytes, and flags say
 //! what need not be looked for at all (no `proxy_cookie_*`: no `Set-Cookie` is ever read).
 
+use crate::trace;
 use kp_config::Config;
 use kp_config::model::{
-    AddHeader, Location, LocationId, PeerAddress, Proxy, ServerTokens, SetHeader, Upstream,
+    AddHeader, Location, LocationId, PeerAddress, ServerTokens, SetHeader, TraceContext, Upstream,
     UpstreamId,
 };
 use kp_http::Known;
@@ -14,6 +15,8 @@ use kp_http::Known;
 pub const PRODUCT: &str = concat!("kp/", env!("CARGO_PKG_VERSION"));
 /// And with `server_tokens off`.
 pub const PRODUCT_SHORT: &str = "kp";
+/// The field of `kp_reason_header`.
+pub(crate) const REASON: &str = "X-Kp-Reason";
 
 /// The facts of all locations.
 #[derive(Debug, Default)]
@@ -47,6 +50,12 @@ pub(crate) struct LocationHeads {
     /// Client fields that never go through as they are: `set`, the framing fields and, with `proxy_forwarding`, the
     /// fields it writes.
     pub(crate) held_back: FieldSet,
+    /// `trace_context start`.
+    pub(crate) starts_trace: bool,
+    /// A `proxy_set_header` says `traceparent`.
+    pub(crate) sets_traceparent: bool,
+    /// And `tracestate`.
+    pub(crate) sets_tracestate: bool,
     /// There are `proxy_redirect`s.
     pub(crate) redirects: bool,
     /// There are `proxy_cookie_*`s.
@@ -212,7 +221,7 @@ impl LocationHeads {
             server_date: server_date(&location.server_tokens),
             server_template: matches!(&location.server_tokens, ServerTokens::Text(text) if text.as_literal().is_none()),
             keep_alive: keep_alive(location),
-            hidden: FieldSet::of(proxy.hide_headers.iter().map(String::as_str)),
+            hidden: hidden(location),
             ignored: FieldSet::of(proxy.ignore_headers.iter().map(String::as_str)),
             set_lines: set_lines(&proxy.set_headers),
             sets_connection: proxy.set_headers.iter().any(|header| {
@@ -220,7 +229,10 @@ impl LocationHeads {
                     && header.value.as_literal() != Some("")
             }),
             set_host: position(&proxy.set_headers, Known::Host),
-            held_back: held_back(proxy, &set),
+            held_back: held_back(location, &set),
+            starts_trace: location.marks.trace_context == TraceContext::Start,
+            sets_traceparent: set.contains(Known::Other, trace::PARENT.as_bytes()),
+            sets_tracestate: set.contains(Known::Other, trace::STATE.as_bytes()),
             set,
             redirects: !proxy.redirects.is_empty(),
             cookies: !(proxy.cookie_domains.is_empty()
@@ -302,7 +314,15 @@ fn position(headers: &[SetHeader], known: Known) -> Option<usize> {
         .position(|header| Known::of(header.name.as_bytes()) == known)
 }
 
-fn held_back(proxy: &Proxy, set: &FieldSet) -> FieldSet {
+fn hidden(location: &Location) -> FieldSet {
+    let mut out = FieldSet::of(location.proxy.hide_headers.iter().map(String::as_str));
+    if location.marks.reason_header {
+        out.insert(REASON);
+    }
+    out
+}
+
+fn held_back(location: &Location, set: &FieldSet) -> FieldSet {
     use kp_config::model::Forwarding;
     let mut out = set.clone();
     for name in [
@@ -319,7 +339,11 @@ fn held_back(proxy: &Proxy, set: &FieldSet) -> FieldSet {
     ] {
         out.insert(name);
     }
-    if proxy.forwarding != Forwarding::Off {
+    if location.marks.trace_context != TraceContext::Propagate {
+        out.insert(trace::PARENT);
+        out.insert(trace::STATE);
+    }
+    if location.proxy.forwarding != Forwarding::Off {
         for name in crate::forwarding::NAMES {
             out.insert(name);
         }

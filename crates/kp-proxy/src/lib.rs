@@ -33,6 +33,7 @@ pub mod reason;
 mod redirect;
 mod regex;
 pub mod request_head;
+pub mod request_id;
 pub mod response_head;
 mod route;
 mod script;
@@ -43,6 +44,7 @@ pub mod target;
 mod templates;
 pub mod tls;
 mod tls_policy;
+pub mod trace;
 pub mod vars;
 
 pub use answer::{Answered, Rendered, answer, failure_answer, page};

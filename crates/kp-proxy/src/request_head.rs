@@ -10,7 +10,7 @@ use crate::field_lines::Run;
 use crate::heads::LocationHeads;
 use crate::program::Program;
 use crate::target::write_target;
-use crate::{Context, Exchange, forwarding, vars};
+use crate::{Context, Exchange, forwarding, trace, vars};
 use kp_config::model::{Forwarding, Proxy, ProxyHttpVersion};
 use kp_config::template::Template;
 use kp_http::{Known, Method, Version};
@@ -60,6 +60,7 @@ pub fn request_head(
     let set = write_set_lines(out, exchange, program, context, proxy, heads);
     let upgrade = write_connection(out, exchange, proxy, heads, plan);
     forwarding::write(out, exchange, program, context, heads, proxy.forwarding);
+    trace::write(out, exchange, context, heads);
     if proxy.pass_request_headers {
         write_client_fields(out, exchange, heads, proxy.forwarding == Forwarding::Edge);
     }

@@ -123,6 +123,7 @@ fn reset(exchange: &mut Exchange) {
     request.captures.groups.clear();
     request.captures.regex = None;
     request.id = None;
+    request.trace = None;
     request.body = None;
     request.body_file = None;
     request.proxy_host.clear();

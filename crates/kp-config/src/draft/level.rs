@@ -10,7 +10,7 @@ use crate::model::{
     AccessRule, AddHeader, BodyInFile, CertificateCache, CipherSuite, CookieFlags, ErrorPage,
     ErrorPageStatus, ErrorPageTarget, Forwarding, KeepaliveDisable, Level, LingeringClose, MinRate,
     Network, NextUpstream, ProxyHttpVersion, ProxyProtocol, RealIpHeader, Replace,
-    RequestBuffering, RetryBackoff, ServerTokens, SetHeader, TlsProtocols, TypeMapId,
+    RequestBuffering, RetryBackoff, ServerTokens, SetHeader, TlsProtocols, TraceContext, TypeMapId,
 };
 use crate::span::Spanned;
 use crate::syntax::{Directive, Word};
@@ -100,6 +100,10 @@ inherited! {
         error_log: Vec<(ErrorLogTargetDraft, Level)>,
         log_not_found: bool,
         log_subrequest: bool,
+        /// `None`: `off`.
+        request_id_header: Option<String>,
+        trace_context: TraceContext,
+        kp_reason_header: bool,
         set_headers: Vec<SetHeader>,
         pass_headers: Vec<String>,
         hide_headers: Vec<String>,

@@ -13,6 +13,7 @@ mod location;
 mod log;
 mod main;
 mod map;
+mod marks;
 mod page;
 mod proxy;
 mod reader;

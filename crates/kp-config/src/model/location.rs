@@ -130,6 +130,8 @@ pub struct Location {
     pub log_not_found: bool,
     /// `log_subrequest`, default off.
     pub log_subrequest: bool,
+    /// What people follow requests by.
+    pub marks: Marks,
     /// Everything of the proxy module.
     pub proxy: Proxy,
 }

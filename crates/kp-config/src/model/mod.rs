@@ -6,6 +6,7 @@
 mod health;
 mod limits;
 mod location;
+mod marks;
 mod network;
 mod proxy;
 mod real_ip;
@@ -15,6 +16,7 @@ mod upstream;
 pub use health::*;
 pub use limits::*;
 pub use location::*;
+pub use marks::*;
 pub use network::*;
 pub use proxy::*;
 pub use real_ip::*;

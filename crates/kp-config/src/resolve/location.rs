@@ -9,8 +9,8 @@ use crate::draft::{
 use crate::model::{
     AccessLog, AccessLogTarget, BodyInFile, ErrorLog, Handler, Http, KeepaliveDisable, Level,
     Lingering, LingeringClose, Location, LocationId, LocationMatch, LocationTable, LogFormat,
-    LogFormatId, MatchBlock, Network, RealIp, RealIpHeader, Redirects, Rewrite, Root, ServerId,
-    ServerTokens, TlsIdentity, TypeMapId, Upstream, UpstreamId,
+    LogFormatId, Marks, MatchBlock, Network, RealIp, RealIpHeader, Redirects, Rewrite, Root,
+    ServerId, ServerTokens, TlsIdentity, TraceContext, TypeMapId, Upstream, UpstreamId,
 };
 use crate::span::{Span, Spanned};
 use crate::suggest::nearest;
@@ -213,6 +213,7 @@ impl<'a, 'e> Builder<'a, 'e> {
         let access_logs = self.access_logs(level.access_logs.take());
         let error_log = self.error_log(level.error_log.as_ref());
         let (lingering, redirects) = (lingering(&mut level), redirects(&mut level));
+        let marks = marks(&mut level);
         let real_ip = real_ip(
             level.real_ip_from,
             level.real_ip_header,
@@ -266,6 +267,7 @@ impl<'a, 'e> Builder<'a, 'e> {
             error_log,
             log_not_found: or(level.log_not_found, true),
             log_subrequest: or(level.log_subrequest, false),
+            marks,
             proxy,
         }
     }
@@ -400,6 +402,15 @@ fn redirects(level: &mut LevelDraft) -> Redirects {
         absolute: or(level.absolute_redirect.take(), true),
         port: or(level.port_in_redirect.take(), true),
         server_name: or(level.server_name_in_redirect.take(), false),
+    }
+}
+
+fn marks(level: &mut LevelDraft) -> Marks {
+    let id_header = level.request_id_header.take();
+    Marks {
+        request_id_header: or(id_header, Some(Marks::REQUEST_ID_HEADER.to_owned())),
+        trace_context: or(level.trace_context.take(), TraceContext::Propagate),
+        reason_header: or(level.kp_reason_header.take(), false),
     }
 }
 

@@ -3,6 +3,7 @@
 use super::{Evaluation, headers, upstream};
 use crate::Exchange;
 use crate::exchange::{Attempt, Request};
+use crate::request_id::RequestId;
 use kp_config::model::{ListenAddress, Root};
 use kp_config::template::Builtin;
 use kp_http::{Known, ProxyHeader, RequestHead, Version};
@@ -27,6 +28,7 @@ impl Evaluation<'_> {
             .or_else(|| of_attempts(builtin, &exchange.attempts, out))
             .or_else(|| of_client(builtin, exchange, out))
             .or_else(|| self.of_tls(builtin, exchange, out))
+            .or_else(|| crate::trace::variable(builtin, exchange, self.context, out))
             .or_else(|| self.of_process(builtin, out))
             .or_else(|| self.of_server(builtin, exchange, out))
             .unwrap_or(false)
@@ -341,15 +343,14 @@ fn of_attempts(builtin: Builtin, attempts: &[Attempt], out: &mut Vec<u8>) -> Opt
 }
 
 fn request_id(evaluation: Evaluation<'_>, exchange: &mut Exchange, out: &mut Vec<u8>) -> bool {
-    let id = *exchange
-        .request
-        .id
-        .get_or_insert_with(|| evaluation.context.facts.random());
-    hexadecimal(&id, out)
+    match crate::request_id::request_id(exchange, evaluation.context) {
+        RequestId::Made(id) => hexadecimal(id, out),
+        RequestId::Taken(id) => bytes(id, out),
+    }
 }
 
 /// Appends bytes as lower-case hexadecimal; one of no bytes has no value.
-pub(super) fn hexadecimal(value: &[u8], out: &mut Vec<u8>) -> bool {
+pub(crate) fn hexadecimal(value: &[u8], out: &mut Vec<u8>) -> bool {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     for byte in value {
         for digit in [byte >> 4, byte & 15] {

@@ -3,6 +3,7 @@
 use crate::bed::Bed;
 use kp_config::template::{Builtin, Part, Template, Variable};
 use kp_proxy::exchange::Attempt;
+use kp_proxy::request_id::RequestId;
 use kp_proxy::{Circumstances, Exchange, Phase, Reason, Side, vars};
 
 fn bed() -> Bed {
@@ -134,6 +135,10 @@ const FIXED: &[(&str, Option<&str>)] = &[
     ("tcpinfo_rcv_space", Some("4")),
     ("time_iso8601", Some("2026-11-29T22:49:12+00:00")),
     ("time_local", Some("29/Nov/2026:22:49:12 +0000")),
+    ("trace_id", None),
+    ("span_id", None),
+    ("parent_id", None),
+    ("trace_flags", None),
     ("upstream_addr", None),
     ("upstream_bytes_received", None),
     ("upstream_bytes_sent", None),
@@ -339,14 +344,14 @@ fn fields_of_the_answer() {
 fn an_id_is_made_once_per_request() {
     let bed = bed();
     let mut exchange = exchange(&bed);
-    exchange.request.id = Some(*b"0123456789abcdef");
+    exchange.request.id = Some(RequestId::Made(*b"0123456789abcdef"));
     assert_eq!(
         builtin(&bed, &mut exchange, "request_id").as_deref(),
         Some("30313233343536373839616263646566")
     );
     exchange.request.id = None;
     builtin(&bed, &mut exchange, "request_id");
-    assert_eq!(exchange.request.id, Some([7; 16]));
+    assert_eq!(exchange.request.id, Some(RequestId::Made([7; 16])));
 }
 
 #[test]
