@@ -18,6 +18,7 @@ pub mod brownout;
 pub mod client;
 pub mod crowd;
 pub mod dns;
+pub mod incident;
 pub mod kp;
 pub mod load;
 pub mod message;

@@ -591,8 +591,17 @@ impl Exchange {
         let phase = match cause {
             Cause::ClientCut if self.machine.phase == Phase::New => failure::Phase::RequestHead,
             Cause::ClientCut => failure::Phase::RequestBody,
-            _ if matches!(self.machine.phase, Phase::Wait(_)) => failure::Phase::Route,
-            _ => failure::Phase::SendResponse,
+            // As nginx's error log: what was being done for the client when it left.
+            _ => match self.machine.phase {
+                Phase::Wait(_) => failure::Phase::Route,
+                Phase::Collect => failure::Phase::RequestBody,
+                Phase::Connect => failure::Phase::Connect,
+                Phase::AwaitHead => failure::Phase::AwaitHead,
+                Phase::File => failure::Phase::File,
+                Phase::New | Phase::Relay | Phase::Tunnel | Phase::Answer => {
+                    failure::Phase::SendResponse
+                }
+            },
         };
         let failure = Failure::new(phase, cause);
         self.end_silently(failure, failure.status(), context)

@@ -514,7 +514,7 @@ fn each_refusal_has_its_name_in_the_log() {
     assert_eq!(
         kp.lines("r.log", 8),
         [
-            "200 - - -",
+            "200 - - return",
             "200 PASSED - -",
             "503 REJECTED - rate_limited",
             "200 PASSED - -",

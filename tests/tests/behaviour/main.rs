@@ -43,6 +43,7 @@ mod proxy_protocol;
 mod proxying;
 mod queueing;
 mod realip;
+mod reasons;
 mod recovery;
 mod reloading;
 mod retrying;
