@@ -208,7 +208,6 @@ impl<'a, 'e> Builder<'a, 'e> {
         server: ServerId,
     ) -> Location {
         let seconds = Duration::from_secs;
-        let body_max = or(level.client_max_body_size.take(), 1 << 20);
         let body_temp = self.reader.temporary("client_body_temp");
         let access_logs = self.access_logs(level.access_logs.take());
         let error_log = self.error_log(level.error_log.as_ref());
@@ -239,7 +238,7 @@ impl<'a, 'e> Builder<'a, 'e> {
             keepalive_min_timeout: or(level.keepalive_min_timeout, seconds(10)),
             keepalive_disable: or(level.keepalive_disable, KEEPALIVE_DISABLE),
             client_body_timeout: or(level.client_body_timeout, seconds(60)),
-            client_max_body_size: Some(body_max).filter(|size| *size > 0),
+            client_max_body_size: body_max(level.client_max_body_size),
             client_body_buffer_size: or(level.client_body_buffer_size, 16 << 10),
             client_body_temp_path: or(level.client_body_temp_path, body_temp),
             client_body_in_file_only: or(level.client_body_in_file_only, BodyInFile::Off),
@@ -403,6 +402,11 @@ fn redirects(level: &mut LevelDraft) -> Redirects {
         port: or(level.port_in_redirect.take(), true),
         server_name: or(level.server_name_in_redirect.take(), false),
     }
+}
+
+/// `client_max_body_size`; 0: any size.
+fn body_max(stated: Option<Spanned<u64>>) -> Option<u64> {
+    Some(or(stated, 1 << 20)).filter(|size| *size > 0)
 }
 
 fn marks(level: &mut LevelDraft) -> Marks {
