@@ -50,16 +50,8 @@ pub fn file_head(
 ) -> FileReply {
     let request = &exchange.request;
     if request.method.is_none() && !matches!(request.head.method, Method::Get | Method::Head) {
-        return refuse(
-            out,
-            405,
-            Reason::MethodNotAllowed,
-            ALLOW_FILE,
-            exchange,
-            program,
-            context,
-            keep,
-        );
+        let refusal = (405, Reason::MethodNotAllowed, ALLOW_FILE);
+        return refuse(out, refusal, exchange, program, context, keep);
     }
     let etag = Etag::new(file);
     let forced = request.forced_status;
@@ -70,61 +62,26 @@ pub fn file_head(
     } else {
         Verdict::Whole
     };
-    match verdict {
-        Verdict::PreconditionFailed => refuse(
-            out,
-            412,
-            Reason::PreconditionFailed,
-            b"",
-            exchange,
-            program,
-            context,
-            keep,
-        ),
+    let (status, bytes) = match verdict {
+        Verdict::PreconditionFailed => {
+            let refusal = (412, Reason::PreconditionFailed, b"".as_slice());
+            return refuse(out, refusal, exchange, program, context, keep);
+        }
         Verdict::Unsatisfiable => {
             let mut field = b"Content-Range: bytes */".to_vec();
             encode::number(&mut field, file.size);
             field.extend_from_slice(b"\r\n");
-            refuse(
-                out,
-                416,
-                Reason::RangeNotSatisfiable,
-                &field,
-                exchange,
-                program,
-                context,
-                keep,
-            )
+            let refusal = (416, Reason::RangeNotSatisfiable, field.as_slice());
+            return refuse(out, refusal, exchange, program, context, keep);
         }
-        Verdict::NotModified => write(
-            out,
-            304,
-            0..0,
-            file,
-            &etag,
-            exchange,
-            program,
-            context,
-            keep,
-        ),
-        Verdict::Part(bytes) => write(
-            out, 206, bytes, file, &etag, exchange, program, context, keep,
-        ),
-        Verdict::Whole => {
-            let status = if forced == 0 { 200 } else { forced };
-            write(
-                out,
-                status,
-                0..file.size,
-                file,
-                &etag,
-                exchange,
-                program,
-                context,
-                keep,
-            )
-        }
-    }
+        Verdict::NotModified => (304, 0..0),
+        Verdict::Part(bytes) => (206, bytes),
+        Verdict::Whole if forced == 0 => (200, 0..file.size),
+        Verdict::Whole => (forced, 0..file.size),
+    };
+    write(
+        out, status, bytes, file, &etag, exchange, program, context, keep,
+    )
 }
 
 /// The answer to a request for a directory without its slash.
@@ -139,15 +96,10 @@ pub fn directory_redirect(exchange: &Exchange) -> Answer {
     Answer::redirect(301, location, Reason::DirectoryRedirect)
 }
 
-#[allow(
-    clippy::too_many_arguments,
-    reason = "one call site's facts, each used once"
-)]
+/// Refuses with a status, for a reason, and with lines that belong to it.
 fn refuse(
     out: &mut Vec<u8>,
-    status: u16,
-    reason: Reason,
-    fields: &[u8],
+    (status, reason, fields): (u16, Reason, &[u8]),
     exchange: &mut Exchange,
     program: &Program,
     context: &Context<'_>,
