@@ -87,10 +87,10 @@ counters! {
     Responses3xx, Counter, "responses_3xx", "responses", "Responses with a redirection status.";
     Responses4xx, Counter, "responses_4xx", "responses", "Responses with a client error status, 499 included.";
     Responses5xx, Counter, "responses_5xx", "responses", "Responses with a server error status.";
-    ClientBytesIn, Counter, "client_bytes_in", "bytes", "Bytes read from clients.";
-    ClientBytesOut, Counter, "client_bytes_out", "bytes", "Bytes written to clients.";
-    UpstreamBytesIn, Counter, "upstream_bytes_in", "bytes", "Bytes read from upstreams.";
-    UpstreamBytesOut, Counter, "upstream_bytes_out", "bytes", "Bytes written to upstreams.";
+    ClientBytesIn, Counter, "client_received_bytes", "bytes", "Bytes read from clients.";
+    ClientBytesOut, Counter, "client_sent_bytes", "bytes", "Bytes written to clients.";
+    UpstreamBytesIn, Counter, "upstream_received_bytes", "bytes", "Bytes read from upstreams.";
+    UpstreamBytesOut, Counter, "upstream_sent_bytes", "bytes", "Bytes written to upstreams.";
     UpstreamConnects, Counter, "upstream_connects", "connections", "Connections to peers begun.";
     UpstreamConnectFailures, Counter, "upstream_connect_failures", "connections", "Connections to peers that were refused, reset or timed out before they were open.";
     UpstreamConnectionsActive, Gauge, "upstream_connections_active", "connections", "Connections to peers open now, idle ones included.";
@@ -147,9 +147,9 @@ counters! {
     LogLinesWritten, Counter, "log_lines_written", "lines", "Access log lines written.";
     LogLinesDropped, Counter, "log_lines_dropped", "lines", "Log lines lost because their file could not take them.";
     LoopTurns, Counter, "loop_turns", "turns", "Turns of the event loop.";
-    LoopDelayPeak, Peak, "loop_delay_peak_ms", "milliseconds", "Longest turn of the event loop.";
-    LoopBusy, Counter, "loop_busy_us", "microseconds", "Time in which the event loop worked.";
-    LoopWaiting, Counter, "loop_waiting_us", "microseconds", "Time in which the event loop waited for events.";
+    LoopDelayPeak, Peak, "loop_delay_peak_seconds", "milliseconds", "Longest turn of the event loop.";
+    LoopBusy, Counter, "loop_busy_seconds", "microseconds", "Time in which the event loop worked.";
+    LoopWaiting, Counter, "loop_waiting_seconds", "microseconds", "Time in which the event loop waited for events.";
     BackpressureClient, Counter, "backpressure_client", "waits", "How often an upstream was not read because its client had no room.";
     BackpressureUpstream, Counter, "backpressure_upstream", "waits", "How often a client was not read because the upstream had no room for the request body.";
     BuffersInUse, Gauge, "buffers_in_use", "buffers", "Buffers of the pool that hold bytes.";

@@ -117,6 +117,18 @@ impl Tls {
         found
     }
 
+    /// When the certificates in use end, in seconds since 1970, each file once, by name.
+    pub fn ends(&self) -> Vec<(PathBuf, u64)> {
+        let end = |(server, index, path): &'_ (ServerId, usize, PathBuf)| {
+            let pairs = self.server(*server)?.pairs();
+            Some((path.clone(), pairs.get(*index)?.expires_unix_secs))
+        };
+        let mut ends: Vec<(PathBuf, u64)> = self.files.iter().filter_map(end).collect();
+        ends.sort_unstable();
+        ends.dedup_by(|later, earlier| later.0 == earlier.0);
+        ends
+    }
+
     /// The clock of everything here: to be set once a turn of the loop.
     pub fn clock(&self) -> &Clock {
         &self.clock

@@ -169,7 +169,7 @@ pub(crate) enum ResponseStage {
     Relaying,
     /// Bytes flow both ways.
     Tunnel(Tunnel),
-    /// A file is being opened.
+    /// A file is being opened, or a page made.
     Opening,
     /// A file is sent.
     File(OpenFile),

@@ -54,7 +54,7 @@ impl Worker {
     fn answer_done(&mut self, active: &mut Active, done: Done) -> Option<Input> {
         match done {
             // The exchange was answered meanwhile.
-            Done::Opened(_) | Done::Unopened(_)
+            Done::Opened(_) | Done::Unopened(_) | Done::Page(_)
                 if !matches!(active.response.stage, ResponseStage::Opening) =>
             {
                 None
@@ -72,6 +72,10 @@ impl Worker {
             Done::Opened(Err(error)) => {
                 self.log_file_error(active, &error);
                 Some(Input::FileFailed(error))
+            }
+            Done::Page(rendered) => {
+                self.end_page(active, rendered);
+                None
             }
             Done::Read(result) => self.file_read(active, result),
             Done::Created(_) | Done::Written(_) | Done::Pairs(_) => None,

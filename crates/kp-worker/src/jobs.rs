@@ -1,10 +1,12 @@
-//! The one door for work that may block: opening, reading and writing files.
+//! The one door for work that may block or takes long: opening, reading and writing files, and pages about kp.
 //!
 //! Two threads, started when the first job comes, so that a worker that only proxies stays single-threaded. They touch
 //! nothing of the worker: a job owns what it needs and comes back whole through a channel, with a wake-up for the loop.
 
+use crate::pages::{Long, View};
 use crate::pairs::Loaded;
 use crate::token::Key;
+use kp_proxy::Rendered;
 use kp_proxy::io::{FileError, FileFacts, FileQuery};
 use kp_tls::{Pair, PairName};
 use std::fs::{File, OpenOptions};
@@ -56,6 +58,8 @@ pub(crate) enum Job {
         offset: u64,
         data: Vec<u8>,
     },
+    /// Make a page about kp.
+    Page { page: Long, view: Box<View> },
     /// Read certificates and their keys.
     Pairs {
         names: Vec<PairName>,
@@ -76,6 +80,8 @@ pub(crate) enum Done {
     Created(io::Result<(File, PathBuf)>),
     /// The buffer that was written, for reuse.
     Written(io::Result<Vec<u8>>),
+    /// The page.
+    Page(Rendered),
     /// The certificates, each under its name, or why not.
     Pairs(Loaded),
 }
@@ -161,6 +167,7 @@ fn work(tasks: &Receiver<Task>, results: &Sender<Outcome>, waker: &mio::Waker, o
             Job::Write { file, offset, data } => {
                 Done::Written(file.write_all_at(&data, offset).map(|()| data))
             }
+            Job::Page { page, view } => Done::Page(page.render(&view)),
             Job::Pairs { names, passwords } => Done::Pairs(
                 names
                     .into_iter()

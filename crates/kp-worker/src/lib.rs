@@ -31,7 +31,7 @@ mod names;
 mod output;
 mod own;
 mod pace;
-mod pages;
+pub mod pages;
 mod pairs;
 mod panic_note;
 mod park;

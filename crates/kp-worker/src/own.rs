@@ -59,6 +59,11 @@ impl Own {
         })
     }
 
+    /// Whether a master looks after this process.
+    pub(crate) fn has_master(&self) -> bool {
+        self.master.is_some()
+    }
+
     pub(crate) fn register(&self, poll: &Poll) -> io::Result<()> {
         let registry = poll.registry();
         let add = |fd: i32, index| {

@@ -235,7 +235,7 @@ impl Worker {
             Done::Created(Err(error)) => Some(("open", error)),
             Done::Written(Err(error)) => Some(("pwrite", error)),
             Done::Read(Err(error)) => Some(("pread", error)),
-            Done::Opened(_) | Done::Unopened(_) | Done::Pairs(_) => None,
+            Done::Opened(_) | Done::Unopened(_) | Done::Pairs(_) | Done::Page(_) => None,
         };
         if let Some((call, error)) = failed {
             let text = format!(

@@ -220,7 +220,7 @@ impl Worker {
                 Some(crate::jobs::errno_text(&error))
             }
             Done::Read(Ok(_)) => Some("it became shorter".to_owned()),
-            Done::Opened(_) | Done::Unopened(_) | Done::Pairs(_) => None,
+            Done::Opened(_) | Done::Unopened(_) | Done::Pairs(_) | Done::Page(_) => None,
         };
         if let Some(reason) = failed {
             active.spool = None;

@@ -33,6 +33,7 @@ mod limiting;
 mod limits;
 mod logs;
 mod memory;
+mod metrics;
 mod mishaps;
 mod name_attacks;
 mod names;

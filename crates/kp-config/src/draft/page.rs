@@ -1,4 +1,4 @@
-//! The pages about kp itself: `stub_status`, `health`. A location has one handler, so that each also takes the place of what
+//! The pages about kp itself: `metrics`, `stub_status`, `health`. A location has one handler, so that each also takes the place of what
 //! answered there before.
 
 use super::{LocationDraft, Reader};
@@ -17,12 +17,18 @@ pub(crate) struct PageDraft {
 /// Which page.
 #[derive(Debug, Clone)]
 pub(crate) enum PageKind {
+    Metrics,
     StubStatus,
     /// The group by name.
     Health(Option<Spanned<String>>),
 }
 
 impl LocationDraft {
+    /// `metrics`.
+    pub(crate) fn metrics(&mut self, reader: &mut Reader<'_>, directive: &Directive) {
+        self.page(reader, directive, PageKind::Metrics);
+    }
+
     /// `stub_status`. Its argument meant something to nginx before 1.7.5.
     pub(crate) fn stub_status(&mut self, reader: &mut Reader<'_>, directive: &Directive) {
         self.page(reader, directive, PageKind::StubStatus);

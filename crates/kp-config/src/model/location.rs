@@ -171,6 +171,8 @@ pub enum Handler {
 /// A page about kp itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Page {
+    /// `metrics`.
+    Metrics,
     /// `stub_status`.
     StubStatus,
     /// `health`.
@@ -184,6 +186,7 @@ impl Page {
     /// Whether it says more than everybody may know: without `allow` and `deny` only clients on this machine get it.
     pub fn is_private(self) -> bool {
         match self {
+            Self::Metrics => true,
             Self::StubStatus | Self::Health { .. } => false,
         }
     }

@@ -10,6 +10,7 @@ impl Builder<'_, '_> {
     /// A page with what it names; `None` after an error.
     pub(super) fn page(&mut self, page: &PageDraft) -> Option<Page> {
         Some(match &page.kind {
+            PageKind::Metrics => Page::Metrics,
             PageKind::StubStatus => Page::StubStatus,
             PageKind::Health(None) => Page::Health { upstream: None },
             PageKind::Health(Some(name)) => Page::Health {

@@ -1,25 +1,60 @@
 //! The pages about kp itself: who renders which, and how they are answered with.
 //!
-//! Decides nothing about who may read them: that is the exchange machine's. A page that is quickly made is made at once;
-//! none may hold up the loop.
+//! Decides nothing about who may read them: that is the exchange machine's. What is quickly made is made at once; what is
+//! long, or read from files, is made on a thread, so that no page holds up the loop.
 
+mod exposition;
+mod families;
 mod health;
+mod metrics;
 mod stub_status;
 
+pub use exposition::FamilyKind;
+pub use families::{Family, families, metric_names};
 pub(crate) use stub_status::connections;
 
-use crate::active::Active;
+use crate::active::{Active, ResponseStage};
+use crate::jobs::{Job, Purpose};
 use crate::reactor::Worker;
 use kp_config::model::Page;
 use kp_proxy::Rendered;
+use kp_shm::Shm;
+use kp_tls::Tls;
 
 /// What plain pages are.
 const PLAIN: &str = "text/plain";
 
+/// All that a page on a thread is made of.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct View {
+    pub(crate) shm: Shm,
+    pub(crate) tls: &'static Tls,
+    /// The master's process; `None`: there is none.
+    pub(crate) master: Option<u32>,
+    /// The monotonic clock when it was asked for, and the other one.
+    pub(crate) now_ms: u64,
+    pub(crate) now_unix_ms: u64,
+}
+
+/// Pages that are made on a thread.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Long {
+    Metrics,
+}
+
+impl Long {
+    pub(crate) fn render(self, view: &View) -> Rendered {
+        match self {
+            Self::Metrics => metrics::render(view),
+        }
+    }
+}
+
 impl Worker {
-    /// Answers with a page.
+    /// Answers with a page, at once or when it is made.
     pub(crate) fn begin_page(&mut self, active: &mut Active, page: Page) {
         let rendered = match page {
+            Page::Metrics => return self.make_page(active, Long::Metrics),
             Page::StubStatus => stub_status::render(&self.shm.counters()),
             Page::Health { upstream } => {
                 let health = self.health(upstream);
@@ -30,8 +65,27 @@ impl Worker {
         self.end_page(active, rendered);
     }
 
+    fn make_page(&mut self, active: &mut Active, page: Long) {
+        active.response.stage = ResponseStage::Opening;
+        let view = View {
+            shm: self.shm,
+            tls: self.tls,
+            master: self
+                .own
+                .has_master()
+                .then(std::os::unix::process::parent_id),
+            now_ms: self.clock.mono_ms,
+            now_unix_ms: self.clock.unix_ms,
+        };
+        let job = Job::Page {
+            page,
+            view: Box::new(view),
+        };
+        self.jobs.submit(active.key, Purpose::Answer, job);
+    }
+
     /// A page is there: head and body go out.
-    fn end_page(&mut self, active: &mut Active, rendered: Rendered) {
+    pub(crate) fn end_page(&mut self, active: &mut Active, rendered: Rendered) {
         let keep = self.may_persist(active);
         let (sent, _) = self.write_client(active, |out, exchange, program, context| {
             kp_proxy::page(out, rendered, exchange, program, context, keep)

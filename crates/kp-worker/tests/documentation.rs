@@ -1,0 +1,99 @@
+//! `docs/metrics.md` is written from the list of metrics: `UPDATE=1 cargo test -p kp-worker --test documentation`.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use kp_worker::pages::{Family, families};
+use std::fmt::Write;
+use std::path::Path;
+
+const INTRODUCTION: &str = "\
+# Metrics
+
+The list below is written from the tables of what is counted (`crates/kp-shm/src/counters.rs`, `series/cells.rs`) and
+`crates/kp-worker/src/pages/families.rs`; a test keeps it current.
+
+## Scraping
+
+`metrics;` in a location answers with Prometheus' text format, version 0.0.4:
+
+```
+server {
+    listen 127.0.0.1:9100;
+    access_log off;
+    location = /metrics { metrics; }
+}
+```
+
+```yaml
+# prometheus.yml
+scrape_configs:
+  - job_name: kp
+    static_configs: [{targets: [\"127.0.0.1:9100\"]}]
+```
+
+`etc/examples/metrics.conf` and `.yaml` have the other pages, too. Only clients on this machine (loopback addresses and unix
+sockets) may read the page, unless `allow` and `deny` in force in its location say who may. It is the client that counts,
+as `set_real_ip_from` finds it; where another proxy on the same machine passes requests on without saying for whom, everybody
+looks like a client on this machine: let `deny` and `allow` decide there, or give the page an address of its own.
+
+## What the numbers are
+
+- Whichever worker answers, numbers are of all workers of all generations together. A **counter** only grows: it goes on over
+  reloads, and over workers that crash; a restart of kp, or an upgrade to another binary, begins at 0.
+- A **gauge** is what is held now by the workers that live.
+- A **histogram** has cumulative buckets with upper ends in seconds; `NAME_count` is how many there were.
+- A request is counted when it is over, at its access log line. One whose worker was killed meanwhile is not counted.
+- `server` is the first `server_name` of the virtual host, `_` where it has none, and never a port; the same name at
+  several addresses is one series. `peer` is `$upstream_addr`. There is room for 1024 virtual hosts, 512 groups and 4096 peers;
+  the rest counts in series whose labels are `other`, and `kp_series_without_room` says so. What is not configured any more is
+  told of for some minutes, and then it is gone.
+- `metrics off;` in `http` turns everything off that has such labels.
+
+With it one can ask:
+
+| question | PromQL |
+|---|---|
+| errors of each virtual host | `sum by (server) (rate(kp_http_requests_total{status=\"5xx\"}[5m])) / sum by (server) (rate(kp_http_requests_total[5m]))` |
+| the time within which 99 % of requests are answered | `histogram_quantile(0.99, sum by (le) (rate(kp_http_request_duration_seconds_bucket[5m])))` |
+| why requests fail | `topk(5, rate(kp_failures_total{side!=\"config\"}[5m]))` |
+| how busy the event loops are | `rate(kp_loop_busy_seconds_total[1m]) / (rate(kp_loop_busy_seconds_total[1m]) + rate(kp_loop_waiting_seconds_total[1m]))` |
+| days until a certificate ends | `(kp_certificate_expiry_timestamp_seconds - time()) / 86400` |
+
+`stub_status;` has nginx's few numbers for what reads them already, and `health;` says whether requests should come here at
+all: 200 `ok`, or 503 with `draining` (kp ends; not so in a reload, since the new workers serve), `memory` (`worker_memory` is
+used up), or with `health upstream=NAME` also `no usable peer in upstream \"NAME\"`: all are `down`, draining, kept out by a
+check, ejected, or rest after failures. Full ones (`max_conns`) count as usable.
+
+## All metrics
+
+| name | type | labels | unit | meaning |
+|---|---|---|---|---|
+";
+
+fn page() -> String {
+    let mut page = INTRODUCTION.to_owned();
+    for family in families() {
+        let Family {
+            name,
+            kind,
+            labels,
+            unit,
+            help,
+            ..
+        } = &family;
+        let labels: Vec<String> = labels.iter().map(|label| format!("`{label}`")).collect();
+        let (kind, labels) = (kind.word(), labels.join(", "));
+        writeln!(page, "| `{name}` | {kind} | {labels} | {unit} | {help} |").unwrap();
+    }
+    page
+}
+
+#[test]
+fn the_page_of_metrics_is_current() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/metrics.md");
+    if std::env::var_os("UPDATE").is_some() {
+        std::fs::write(&path, page()).unwrap();
+    }
+    let written = std::fs::read_to_string(&path).unwrap();
+    assert_eq!(written, page(), "run with UPDATE=1 to write it anew");
+}
