@@ -25,6 +25,17 @@ impl Side {
     /// Every one.
     pub const ALL: [Self; 4] = [Self::Client, Self::Upstream, Self::Own, Self::Config];
 
+    /// Its number in shared memory, which is never 0.
+    pub fn number(self) -> u8 {
+        self as u8 + 1
+    }
+
+    /// The side of a number.
+    pub fn of_number(number: u8) -> Option<Self> {
+        let at = usize::from(number).checked_sub(1)?;
+        Self::ALL.get(at).copied()
+    }
+
     /// Its word in `$kp_reason_detail` and in a metric's label.
     pub fn token(self) -> &'static str {
         match self {
@@ -431,6 +442,13 @@ mod tests {
         for (number, &reason) in Reason::ALL.iter().enumerate() {
             assert_eq!(usize::from(reason.index()), number);
             assert_eq!(Reason::of_index(reason.index()), Some(reason));
+        }
+        for side in Side::ALL {
+            assert_eq!(Side::of_number(side.number()), Some(side));
+        }
+        assert_eq!((Side::of_number(0), Side::of_number(5)), (None, None));
+        for phase in crate::Phase::ALL {
+            assert_eq!(crate::Phase::of_index(phase.index()), Some(phase));
         }
         assert_eq!(Reason::of_index(127), None);
         assert_eq!(Reason::of_index(255), None);

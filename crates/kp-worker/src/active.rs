@@ -10,6 +10,7 @@ use crate::waiting::Place;
 use kp_config::model::UpstreamId;
 use kp_http::{BodyDecoder, Framing, HeadReader};
 use kp_proxy::Exchange;
+use kp_upstream::PeerId;
 
 /// No deadline.
 pub(crate) const NEVER: u64 = u64::MAX;
@@ -23,6 +24,8 @@ pub(crate) struct Active {
     pub(crate) upstream: Option<Key>,
     /// Waits in the run queue.
     pub(crate) queued: bool,
+    /// The peer of the attempt that was made last; `None`: there was none, or it was an address of no group.
+    pub(crate) peer: Option<PeerId>,
     /// The group in whose `queue` it stands.
     pub(crate) line: Option<Place>,
     /// The group in whose `retry_budget` its attempt has a place.
@@ -238,6 +241,7 @@ impl Active {
             woken: false,
             name_until_ms: NEVER,
             name_turn: 0,
+            peer: None,
             reader: HeadReader::default(),
             request: RequestFlow {
                 stage: RequestStage::Unread,
@@ -304,6 +308,7 @@ impl Active {
         debug_assert!(!self.reading, "a head that is read for ever");
         self.woken = false;
         self.name_until_ms = NEVER;
+        self.peer = None;
         self.reader = HeadReader::default();
         self.request.stage = RequestStage::Unread;
         self.request.read_bytes = 0;

@@ -312,6 +312,7 @@ impl Worker {
         if !std::mem::replace(&mut active.logged, true) {
             self.count_response(active);
             self.measure_request(active);
+            self.measure_reason(active);
             self.log_access(active);
         }
     }

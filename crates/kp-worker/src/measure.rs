@@ -8,9 +8,9 @@ use crate::reactor::Worker;
 use crate::token::Key;
 use kp_config::Config;
 use kp_config::model::UpstreamId;
-use kp_proxy::{Cause, Failure, Target};
+use kp_proxy::{Cause, Failure, Phase, Reason, Side, Target};
 use kp_shm::{
-    Counter, Histogram, PeerCell, Row, SeriesKind, SeriesRow, ServerCell, Shm, UpstreamCell,
+    Counter, Entry, Histogram, PeerCell, Row, SeriesKind, SeriesRow, ServerCell, Shm, UpstreamCell,
 };
 use kp_upstream::PeerId;
 
@@ -70,6 +70,10 @@ impl Worker {
 
     /// A failure that was just reported, as far as it is the group's or a peer's; its upstream is not dropped yet.
     pub(crate) fn measure_failure(&self, active: &Active, failure: &Failure) {
+        // An idle connection that was closed says nothing about its peer.
+        if failure.side() == Side::Upstream && failure.cause != Cause::StaleConnection {
+            self.note_failure(active.peer, failure.reason());
+        }
         let cell = match failure.cause {
             Cause::NoLivePeer => UpstreamCell::NoLivePeer,
             Cause::QueueFull => UpstreamCell::QueueOverflows,
@@ -84,6 +88,43 @@ impl Worker {
         if let Some(Target::Group(group)) = active.exchange.machine.target {
             self.count_for_group(group, cell);
         }
+    }
+
+    /// What went wrong at a peer last.
+    pub(crate) fn note_failure(&self, peer: Option<PeerId>, reason: Reason) {
+        if let Some(series) = peer.and_then(|peer| self.groups.series(peer)) {
+            series.note_failure(reason.index(), self.clock.mono_ms);
+        }
+    }
+
+    /// Counts the reason of an exchange that is over, and shows it among the last ones. What the configuration asks for is
+    /// only counted: nobody looks for it there.
+    pub(crate) fn measure_reason(&self, active: &Active) {
+        let record = &active.exchange.record;
+        let Some(reason) = record.reason else {
+            return;
+        };
+        self.counters.count_reason(reason.index());
+        if reason.side() == Side::Config {
+            return;
+        }
+        let about = record.circumstances;
+        let peer = active.peer.filter(|_| about.attempt > 0);
+        let entry = Entry {
+            unix_ms: self.clock.unix_ms,
+            reason: reason.index(),
+            phase: about.phase.map_or(0, Phase::index),
+            closed_by: about.closed_by.map_or(0, Side::number),
+            status: active.exchange.response.status,
+            attempt: u16::try_from(about.attempt).unwrap_or(u16::MAX),
+            server: self.server_series(active).map(SeriesRow::index),
+            peer: peer
+                .and_then(|peer| self.groups.series(peer))
+                .map(SeriesRow::index),
+            serial: active.exchange.connection.serial,
+            pid: self.pid,
+        };
+        self.shm.recent().push(self.row, &entry);
     }
 
     /// A connection waits in the pool now.

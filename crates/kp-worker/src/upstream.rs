@@ -63,6 +63,7 @@ impl Worker {
     /// Picks a peer and connects or reuses. What it returns is fed to the machine at once; `None`: an event will tell.
     pub(crate) fn acquire(&mut self, active: &mut Active) -> Option<Input> {
         let now_ms = self.clock.mono_ms;
+        active.peer = None;
         let group = match active.exchange.machine.target.clone() {
             Some(Target::Group(group)) => group,
             Some(Target::Address(address)) => return self.acquire_address(active, &address, 1),
@@ -96,6 +97,7 @@ impl Worker {
         active
             .exchange
             .begin_attempt(group, self.groups.name(peer), now_ms);
+        active.peer = Some(peer);
         self.begin_try(active);
         self.offer_cookie(active, peer);
         if active.exchange.machine.tries > 1 {
