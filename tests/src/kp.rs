@@ -367,7 +367,7 @@ fn spawn(command: &mut Command) -> Child {
 }
 
 /// Workers of a master that runs as root give up its rights; they must still reach the test's files.
-fn open_to_workers(path: &Path) {
+pub fn open_to_workers(path: &Path) {
     use std::os::unix::fs::PermissionsExt;
     fs::set_permissions(path, fs::Permissions::from_mode(0o777))
         .expect("opening the directory to workers");

@@ -50,7 +50,7 @@ const ARROWS: [(&str, &[&str]); 11] = [
 ];
 
 /// Outside crates that only one crate of the house may use.
-const OWNED: [(&str, &str); 17] = [
+const OWNED: [(&str, &str); 18] = [
     ("libc", "kp-sys"),
     ("nix", "kp-sys"),
     ("signal-hook", "kp-sys"),
@@ -66,6 +66,7 @@ const OWNED: [(&str, &str); 17] = [
     ("x509-cert", "kp-tls"),
     ("pkcs8", "kp-tls"),
     ("mio", "kp-worker"),
+    ("flate2", "kp-worker"),
     ("env_logger", "kp"),
     ("sd-notify", "kp"),
 ];

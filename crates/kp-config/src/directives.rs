@@ -35,8 +35,10 @@ impl Contexts {
     pub const MATCH: Self = Self(1 << 10);
     /// `limit_except`.
     pub const LIMIT_EXCEPT: Self = Self(1 << 11);
+    /// `log_format`.
+    pub const LOG_FORMAT: Self = Self(1 << 12);
 
-    const NAMES: [(Self, &'static str); 12] = [
+    const NAMES: [(Self, &'static str); 13] = [
         (Self::MAIN, "main"),
         (Self::EVENTS, "events"),
         (Self::HTTP, "http"),
@@ -49,6 +51,7 @@ impl Contexts {
         (Self::TYPES, "types"),
         (Self::MATCH, "match"),
         (Self::LIMIT_EXCEPT, "limit_except"),
+        (Self::LOG_FORMAT, "log_format"),
     ];
 
     /// Both sets together.
@@ -101,6 +104,15 @@ pub enum BlockKind {
     Of(Contexts),
     /// Free entries of `map` or `types`: names are data.
     Entries(Contexts),
+    /// `log_format`: a `;`, or a block of free entries, which may have blocks themselves.
+    Optional(Contexts),
+}
+
+impl BlockKind {
+    /// Whether the directive may end with a `;`.
+    pub fn may_be_left_out(self) -> bool {
+        matches!(self, Self::None | Self::Optional(_))
+    }
 }
 
 /// One row of the table. A name may have several rows where it means different things (`server`, `keepalive_time`).
@@ -205,6 +217,7 @@ const ANYWHERE: Contexts = M
     .or(Contexts::TYPES)
     .or(MATCH)
     .or(Contexts::LIMIT_EXCEPT)
+    .or(Contexts::LOG_FORMAT)
     .or(REWRITE);
 
 const ONCE: bool = false;
@@ -250,6 +263,9 @@ macro_rules! block {
     (entries $context:expr) => {
         BlockKind::Entries($context)
     };
+    (optional $context:expr) => {
+        BlockKind::Optional($context)
+    };
 }
 
 /// One row per directive: name, syntax, contexts, arity, repeatable, default, `{ block }`, setter, documentation.
@@ -283,7 +299,7 @@ table! {
     "worker_shutdown_timeout" "time", M, (1), ONCE, none, {}, [main time worker_shutdown_timeout], "How long a worker that stops gracefully waits for its connections before it closes them.";
     "worker_memory" "size", M, (1), ONCE, "512m", {}, [main worker_memory worker_memory], "The memory a worker may use for connections, buffers and bodies, the kernel's part for its sockets included; when it is gone new requests get 503 (kp's own).";
     "stop_signal" "fast | graceful", M, (1), ONCE, "fast", {}, [main stop_signal stop_signal], "What SIGTERM means to the master (kp's own): with `graceful` it finishes what it has, as QUIT, and a second SIGTERM ends that; for container runtimes and supervisors that know one signal. SIGINT and `kp -s stop` are fast in any case.";
-    "error_log" "file | stderr [level]", M, (1 to 2), MANY, "error.log error", {}, [main error_log error_log], "Where messages go and the least severe level that is written: debug, info, notice, warn, error, crit, alert or emerg.";
+    "error_log" "file | stderr | syslog:server=address[,parameter=value] [level] [format=text|json]", M, (1 to 3), MANY, "error.log error", {}, [main error_log error_log], "Where messages go and the least severe level that is written: debug, info, notice, warn, error, crit, alert or emerg. With `format=json` (kp's own) each is a JSON object. `docs/logs.md` tells more.";
     "events" "{ ... }", M, (0), ONCE, none, {of E}, [block], "Settings of connection processing.";
     "http" "{ ... }", M, (0), ONCE, none, {of H}, [block], "The HTTP proxy.";
 
@@ -301,7 +317,7 @@ table! {
     "send" "text", MATCH, (1), ONCE, none, {}, [match send], "What a check with `type=tcp` sends once it is connected; `\\xHH` is a byte.";
     "expect" "text | ~|~* regex", MATCH, (1 to 2), ONCE, none, {}, [match expect], "What the peer says to a check with `type=tcp`: it begins with the text, or matches the expression.";
     "map" "string $variable { ... }", H, (2), MANY, none, {entries Contexts::MAP}, [block], "Defines a variable whose value is looked up by another value: exact texts, `default`, `hostnames` masks, `~` and `~*` expressions.";
-    "log_format" "name [escape=default|json|none] string ...", H, (2+), MANY, "combined", {}, [http with log_format], "A format of access log lines; `combined` is predefined.";
+    "log_format" "name [escape=default|json|none] string ... | name json { field value; ... }", H, (1+), MANY, "combined", {optional Contexts::LOG_FORMAT}, [http with log_format], "A format of access log lines; `combined` is predefined. With `json` (kp's own) a line is a JSON object of the fields in the block, whose values are numbers, booleans and lists where the variable is one by nature, and a field may be a block of fields. `docs/logs.md` tells more.";
     "server_names_hash_max_size" "size", H, (1), ONCE, "512", {}, [ignored number], "Accepted, no effect: kp sizes its tables itself.";
     "server_names_hash_bucket_size" "size", H, (1), ONCE, "64", {}, [ignored size], "Accepted, no effect: kp sizes its tables itself.";
     "variables_hash_max_size" "size", H, (1), ONCE, "1024", {}, [ignored number], "Accepted, no effect: kp sizes its tables itself.";
@@ -425,8 +441,9 @@ table! {
     "add_header" "name value [always]", HSLI, (2 to 3), MANY, none, {}, [level add_header add_headers], "Adds a field to answers with status 200, 201, 204, 206, 301, 302, 303, 304, 307 or 308, with `always` to any. A level with its own inherits none.";
     "add_trailer" "name value [always]", HSLI, (2 to 3), MANY, none, {}, [level add_header add_trailers], "The same as a trailer, after a chunked body.";
     "early_hints" "string ...", HSL, (1+), ONCE, none, {}, [level arguments early_hints], "Passes 103 answers on when any of the values is neither empty nor 0.";
-    "access_log" "off | path [format [buffer=size] [flush=time] [if=condition]]", HSLI, (1+), MANY, "access.log combined", {}, [level access_log access_logs], "Where requests are logged. A path may contain variables; without `buffer=` each line is in the file at once.";
-    "error_log" "file | stderr [level]", HSL, (1 to 2), MANY, none, {}, [level error_log error_log], "Where messages about requests go; without it where those of the level above go.";
+    "access_log" "off | path | stderr | syslog:server=address[,parameter=value] [format [buffer=size] [gzip[=level]] [flush=time] [if=condition]]", HSLI, (1+), MANY, "access.log combined", {}, [level access_log access_logs], "Where requests are logged. A path may contain variables; without `buffer=` each line is in the file at once. `docs/logs.md` tells more.";
+    "error_log" "file | stderr | syslog:server=address[,parameter=value] [level] [format=text|json]", HSL, (1 to 3), MANY, none, {}, [level error_log error_log], "Where messages about requests go; without it where those of the level above go.";
+    "open_log_file_cache" "off | max=number [inactive=time] [min_uses=number] [valid=time]", HSL, (1 to 4), ONCE, "off", {}, [level open_log_file_cache open_log_file_cache], "Which files of `access_log` paths with variables stay open: up to `max`, those that were used `min_uses` times (1) within `inactive` (10s); after `valid` (60s) it is looked whether the name still means the same file. With `off` a file is opened for each line.";
     "log_not_found" "on | off", HSL, (1), ONCE, "on", {}, [level flag log_not_found], "Whether a file that was not found is an error log message.";
     "kp_reason_header" "on | off", HSL, (1), ONCE, "off", {}, [level flag kp_reason_header], "Whether an answer that kp makes by itself says why in `X-Kp-Reason`, with the word of `$kp_reason`; an upstream's field of that name is removed then (kp's own).";
     "request_id_header" "field | off", HSL, (1), ONCE, "X-Request-ID", {}, [level request_id_header request_id_header], "Where those whose word is taken say `$request_id`: addresses of `set_real_ip_from`, without one everybody under `proxy_forwarding append`. What is not 1 to 128 letters, digits and `-_.:+/=@~` is not taken; `off`: nobody's is (kp's own).";

@@ -10,6 +10,7 @@ mod draft;
 mod dump;
 pub mod explain;
 pub mod foreign;
+pub mod json_types;
 pub mod model;
 mod nginx;
 pub mod overrides;

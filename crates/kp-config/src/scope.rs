@@ -50,9 +50,16 @@ impl Scope {
 
     /// Inside the block of this directive.
     pub(crate) fn inside(self, name: &str) -> Self {
+        if self.is_log_format() {
+            // An object in an object.
+            return Self {
+                depth: self.depth.saturating_add(1),
+                ..self
+            };
+        }
         let context = self.entry(name).and_then(|entry| match entry.block {
             BlockKind::None => None,
-            BlockKind::Entries(context) => Some(context),
+            BlockKind::Entries(context) | BlockKind::Optional(context) => Some(context),
             BlockKind::Of(_) if name == "if" && self.context == Some(Contexts::SERVER) => {
                 Some(Contexts::SERVER_IF)
             }
@@ -65,14 +72,19 @@ impl Scope {
         }
     }
 
-    /// Whether names are data here: `map` and `types`.
+    /// Whether names are data here: `map`, `types`, `log_format`.
     pub(crate) fn holds_entries(self) -> bool {
-        self.is_map() || self.context == Some(Contexts::TYPES)
+        self.is_map() || self.is_log_format() || self.context == Some(Contexts::TYPES)
     }
 
     /// Whether this is the inside of a `map`.
     pub(crate) fn is_map(self) -> bool {
         self.context == Some(Contexts::MAP)
+    }
+
+    /// Whether this is the inside of a `log_format`, whose entries may be blocks, too.
+    pub(crate) fn is_log_format(self) -> bool {
+        self.context == Some(Contexts::LOG_FORMAT)
     }
 
     /// Whether no block may be opened any more.

@@ -52,7 +52,7 @@ pub(crate) fn each(config: &Config, visit: &mut Visit<'_>) {
         .iter()
         .for_each(|zone| visit(&zone.key));
     for format in &config.http.log_formats {
-        visit(&format.template);
+        format.shape.visit(&mut *visit);
     }
     for block in &config.http.matches {
         for condition in &block.conditions {

@@ -87,6 +87,20 @@ pub(crate) fn dates(unix_s: u64, offset_s: i32) -> Dates {
     texts
 }
 
+/// A second as syslog writes it (RFC 3164, section 4.1.2): `Nov  6 08:49:37`, in the local time zone.
+pub(crate) fn syslog_date(unix_s: u64, offset_s: i32) -> String {
+    let local = unix_s as i64 + i64::from(offset_s);
+    let (_, month, day) = civil_date(local.div_euclid(86_400));
+    let second = local.rem_euclid(86_400);
+    let name = MONTHS.get(month as usize - 1).copied().unwrap_or("Jan");
+    format!(
+        "{name} {day:2} {:02}:{:02}:{:02}",
+        second / 3600,
+        second / 60 % 60,
+        second % 60
+    )
+}
+
 /// Year, month and day of a day number counted from 1970-01-01 (H. Hinnant, "chrono-Compatible Low-Level Date Algorithms").
 fn civil_date(days: i64) -> (i64, u32, u32) {
     let shifted = days + 719_468;
@@ -116,6 +130,8 @@ mod tests {
         assert_eq!(texts.local, "06/Nov/1994:08:49:37 +0000");
         assert_eq!(texts.iso8601, "1994-11-06T08:49:37+00:00");
         assert_eq!(texts.error_log, "1994/11/06 08:49:37");
+        assert_eq!(syslog_date(784_111_777, 0), "Nov  6 08:49:37");
+        assert_eq!(syslog_date(784_111_777, 4 * 86_400), "Nov 10 08:49:37");
     }
 
     #[test]

@@ -6,7 +6,9 @@
 //! Each process has its own descriptors; after a reopening the master sends the new ones to its workers.
 
 use crate::clock;
-use kp_config::model::{ErrorLog, Level, LogTarget};
+use crate::syslog::{self, Sender};
+use kp_config::model::{ErrorLog, Level, LogTarget, Syslog, SyslogId};
+use kp_proxy::{ErrorFacts, json_string};
 use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
@@ -19,7 +21,22 @@ const LINE_MAX: usize = 2048;
 pub struct Backend {
     /// Open log files, in the order of `Config::log_files`.
     files: Vec<OwnedFd>,
+    /// In the order of `Config::syslogs`.
+    syslogs: Vec<Sender>,
     targets: Vec<ErrorLog>,
+}
+
+/// One entry of an error log.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Entry<'a> {
+    pub(crate) level: Level,
+    /// `$connection`.
+    pub(crate) connection: Option<u64>,
+    pub(crate) text: &'a str,
+    /// The request or client it is about.
+    pub(crate) facts: Option<&'a ErrorFacts>,
+    /// The token of the failure, where it is known.
+    pub(crate) reason: Option<&'a str>,
 }
 
 #[allow(clippy::disallowed_types)] // `log::Log` must be Sync; each process has one thread that logs, so this is never contended.
@@ -91,10 +108,13 @@ impl log::Log for Facade {
 }
 
 /// Makes the main context's `error_log`s the backend of `log`; `files` are duplicates of the open log files.
-pub fn install(targets: &[ErrorLog], files: Vec<OwnedFd>) {
+pub fn install(targets: &[ErrorLog], syslogs: &[Syslog], files: Vec<OwnedFd>) {
+    let hostname = kp_sys::hostname();
     if let Ok(mut backend) = BACKEND.lock() {
+        let sender = |syslog: &Syslog| Sender::new(syslog.clone(), hostname.clone());
         *backend = Some(Backend {
             files,
+            syslogs: syslogs.iter().map(sender).collect(),
             targets: targets.to_vec(),
         });
     }
@@ -128,24 +148,74 @@ pub fn reopened(first: usize, files: &[OwnedFd]) {
 
 /// Writes a line to the main error log.
 pub fn write_main(level: Level, connection: Option<u64>, text: &str) {
-    let Ok(backend) = BACKEND.lock() else { return };
-    let line = line(level, connection, text);
-    match &*backend {
-        Some(backend) => write_targets(&backend.targets, &backend.files, level, &line),
-        None => write_all(&std::io::stderr(), &line),
-    }
+    let entry = Entry {
+        level,
+        connection,
+        text,
+        facts: None,
+        reason: None,
+    };
+    let complaints = {
+        let Ok(mut backend) = BACKEND.lock() else {
+            return;
+        };
+        match &mut *backend {
+            Some(backend) => {
+                let Backend {
+                    files,
+                    syslogs,
+                    targets,
+                } = backend;
+                write_targets(targets, files, syslogs, &entry)
+            }
+            None => {
+                write_all(&std::io::stderr(), &text_line(&entry));
+                return;
+            }
+        }
+    };
+    tell(complaints);
 }
 
-/// Writes a line to the given error logs.
-pub fn write(
-    targets: &[ErrorLog],
-    files: &[OwnedFd],
-    level: Level,
-    connection: Option<u64>,
-    text: &str,
-) {
-    if wants(targets, level) {
-        write_targets(targets, files, level, &line(level, connection, text));
+/// Writes an entry to the given error logs.
+pub(crate) fn write(targets: &[ErrorLog], files: &[OwnedFd], entry: &Entry<'_>) {
+    if !wants(targets, entry.level) {
+        return;
+    }
+    let is_syslog = |target: &ErrorLog| matches!(target.target, LogTarget::Syslog(_));
+    if !targets.iter().any(is_syslog) {
+        write_targets(targets, files, &mut [], entry);
+        return;
+    }
+    let complaints = match BACKEND.lock() {
+        Ok(mut backend) => {
+            let syslogs = backend.as_mut().map(|backend| &mut backend.syslogs);
+            let syslogs = syslogs.map_or(&mut [][..], Vec::as_mut_slice);
+            write_targets(targets, files, syslogs, entry)
+        }
+        Err(_) => return,
+    };
+    tell(complaints);
+}
+
+/// Sends a line of an access log; false if it is lost.
+pub(crate) fn send(server: SyslogId, severity: u8, line: &[u8]) -> bool {
+    let sent = match BACKEND.lock() {
+        Ok(mut backend) => backend
+            .as_mut()
+            .and_then(|backend| backend.syslogs.get_mut(server.index()))
+            .map(|sender| sender.send(severity, line)),
+        Err(_) => None,
+    };
+    let Some(sent) = sent else { return false };
+    tell(sent.complaint.into_iter().collect());
+    !sent.lost
+}
+
+/// Says what a syslog server did not take. This may fail at the same server, which has nothing more to say for a minute.
+fn tell(complaints: Vec<String>) {
+    for complaint in complaints {
+        write_main(Level::Alert, None, &complaint);
     }
 }
 
@@ -154,8 +224,20 @@ pub(crate) fn wants(targets: &[ErrorLog], level: Level) -> bool {
     targets.iter().any(|target| takes(target, level))
 }
 
-fn write_targets(targets: &[ErrorLog], files: &[OwnedFd], level: Level, line: &[u8]) {
-    for target in targets.iter().filter(|target| takes(target, level)) {
+/// Writes to every target that wants it; gives what is to be said about lines that were lost.
+fn write_targets(
+    targets: &[ErrorLog],
+    files: &[OwnedFd],
+    syslogs: &mut [Sender],
+    entry: &Entry<'_>,
+) -> Vec<String> {
+    let (mut text, mut json) = (None, None);
+    let mut complaints = Vec::new();
+    for target in targets.iter().filter(|target| takes(target, entry.level)) {
+        let line: &[u8] = match target.json {
+            true => json.get_or_insert_with(|| json_line(entry)),
+            false => text.get_or_insert_with(|| text_line(entry)),
+        };
         match target.target {
             LogTarget::Stderr => write_all(&std::io::stderr(), line),
             LogTarget::File(id) => {
@@ -163,8 +245,16 @@ fn write_targets(targets: &[ErrorLog], files: &[OwnedFd], level: Level, line: &[
                     write_all(file, line);
                 }
             }
+            LogTarget::Syslog(id) => {
+                if let Some(sender) = syslogs.get_mut(id.index()) {
+                    let line = line.strip_suffix(b"\n").unwrap_or(line);
+                    let sent = sender.send(syslog::severity(entry.level), line);
+                    complaints.extend(sent.complaint);
+                }
+            }
         }
     }
+    complaints
 }
 
 /// One write, so that lines of several processes do not mix; an error log that cannot be written has no one to tell.
@@ -178,13 +268,18 @@ pub fn date_of(unix_ms: u64) -> String {
     clock::dates(unix_s, kp_sys::clock::utc_offset_seconds(unix_s as i64)).error_log
 }
 
-fn line(level: Level, connection: Option<u64>, text: &str) -> Vec<u8> {
+/// nginx's line.
+fn text_line(entry: &Entry<'_>) -> Vec<u8> {
     let date = date_of(kp_sys::clock::unix_ms());
     let pid = std::process::id();
+    let mut text = entry.text.to_owned();
+    if let Some(facts) = entry.facts {
+        facts.write_text(&mut text);
+    }
     let mut out = Vec::with_capacity(text.len() + 64);
     // Writing to a Vec cannot fail.
-    let _ = write!(out, "{date} [{}] {pid}#{pid}: ", level_name(level));
-    if let Some(connection) = connection {
+    let _ = write!(out, "{date} [{}] {pid}#{pid}: ", level_name(entry.level));
+    if let Some(connection) = entry.connection {
         let _ = write!(out, "*{connection} ");
     }
     for piece in text.chars() {
@@ -201,6 +296,36 @@ fn line(level: Level, connection: Option<u64>, text: &str) -> Vec<u8> {
         }
     }
     out.push(b'\n');
+    out
+}
+
+/// The same as a JSON object: what is not known is not there.
+fn json_line(entry: &Entry<'_>) -> Vec<u8> {
+    let unix_s = kp_sys::clock::unix_ms() / 1000;
+    let dates = clock::dates(unix_s, kp_sys::clock::utc_offset_seconds(unix_s as i64));
+    let mut out = Vec::with_capacity(entry.text.len() + 256);
+    // Writing to a Vec cannot fail.
+    let _ = write!(
+        out,
+        "{{\"time\":\"{}\",\"level\":\"{}\",\"pid\":{}",
+        dates.iso8601,
+        level_name(entry.level),
+        std::process::id()
+    );
+    if let Some(connection) = entry.connection {
+        let _ = write!(out, ",\"connection\":{connection}");
+    }
+    out.extend_from_slice(b",\"message\":");
+    let text = entry.text.as_bytes();
+    json_string(&mut out, text.get(..LINE_MAX).unwrap_or(text));
+    if let Some(reason) = entry.reason {
+        out.extend_from_slice(b",\"reason\":");
+        json_string(&mut out, reason.as_bytes());
+    }
+    if let Some(facts) = entry.facts {
+        facts.write_json(&mut out);
+    }
+    out.extend_from_slice(b"}\n");
     out
 }
 
@@ -246,11 +371,22 @@ mod tests {
         assert_eq!(said("kp_worker"), Level::Warn);
     }
 
+    fn entry(level: Level, text: &str) -> Entry<'_> {
+        Entry {
+            level,
+            connection: Some(17),
+            text,
+            facts: None,
+            reason: None,
+        }
+    }
+
     #[test]
     fn a_forced_level_is_that_of_every_log() {
         let log = |level| ErrorLog {
             target: LogTarget::Stderr,
             level,
+            json: false,
         };
         let logs = [log(Level::Error), log(Level::Alert)];
         assert!(!wants(&logs, Level::Warn) && wants(&logs, Level::Error));
@@ -266,7 +402,7 @@ mod tests {
 
     #[test]
     fn a_line_is_one_line_in_nginx_form() {
-        let text = String::from_utf8(line(Level::Alert, Some(17), "first\nsecond")).unwrap();
+        let text = String::from_utf8(text_line(&entry(Level::Alert, "first\nsecond"))).unwrap();
         let pid = std::process::id();
         assert!(
             text.ends_with(&format!(" [alert] {pid}#{pid}: *17 first second\n")),
@@ -279,8 +415,41 @@ mod tests {
 
     #[test]
     fn long_lines_are_cut_at_a_character() {
-        let cut = line(Level::Info, None, &"é".repeat(LINE_MAX));
+        let cut = text_line(&entry(Level::Info, &"é".repeat(LINE_MAX)));
         assert!(cut.len() <= LINE_MAX + 4);
         assert!(String::from_utf8(cut).is_ok());
+    }
+
+    #[test]
+    fn what_is_known_are_the_fields_of_a_json_line() {
+        let facts = ErrorFacts::of_client("192.0.2.1".into(), "example.test");
+        let line = json_line(&Entry {
+            facts: Some(&facts),
+            reason: Some("connect_refused"),
+            ..entry(Level::Error, "a \"b\"\nc")
+        });
+        assert_eq!(line.iter().filter(|byte| **byte == b'\n').count(), 1);
+        let value: serde_json::Value = serde_json::from_slice(&line).unwrap();
+        let time = value["time"].as_str().unwrap();
+        assert_eq!(time.len(), "2026-11-29T22:49:12+00:00".len());
+        let expected = serde_json::json!({
+            "time": time, "level": "error", "pid": std::process::id(), "connection": 17,
+            "message": "a \"b\"\nc", "reason": "connect_refused", "client": "192.0.2.1", "server": "example.test",
+        });
+        assert_eq!(value, expected);
+    }
+
+    proptest::proptest! {
+        /// One entry is one line, and a JSON line is JSON, whatever is said.
+        #[test]
+        fn any_text_is_one_line(text: String, connection: Option<u64>) {
+            let entry = Entry { connection, ..entry(Level::Warn, &text) };
+            let line = text_line(&entry);
+            proptest::prop_assert_eq!(memchr::memchr(b'\n', &line), Some(line.len() - 1));
+            let line = json_line(&entry);
+            proptest::prop_assert_eq!(memchr::memchr(b'\n', &line), Some(line.len() - 1));
+            let value: serde_json::Value = serde_json::from_slice(&line).unwrap();
+            proptest::prop_assert!(value["message"].is_string());
+        }
     }
 }

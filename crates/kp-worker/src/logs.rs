@@ -4,79 +4,50 @@
 //! lines of one loop turn leave in one write, and connections that end are closed behind it.
 
 use crate::active::Active;
-use crate::error_log;
+use crate::error_log::{self, Entry};
 use crate::log_file;
+use crate::open_logs::OpenLogs;
+use crate::pending::Pending;
 use crate::reactor::Worker;
 use crate::token::Key;
-use kp_config::model::{AccessLog, AccessLogTarget, Level, LogFileId};
+use kp_config::Config;
+use kp_config::model::{AccessLogTarget, Level, LogFileCacheId, LogFileId};
+use kp_config::template::{Builtin, Variable};
+use kp_proxy::ErrorFacts;
 use kp_shm::Counter;
+use std::ffi::OsString;
 use std::fs::File;
+use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::PathBuf;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
 
-/// Lines of one turn above which they are written although the turn goes on.
-const TURN_BYTES_MAX: usize = 64 * 1024;
-/// A full disk is reported once a minute, not once a line.
-const ALERT_EVERY_MS: u64 = 60_000;
-/// Files of paths with variables that are kept open.
-const OPEN_FILES_MAX: usize = 64;
-
-/// One log file.
-#[derive(Debug)]
-struct LogFile {
-    pending: Vec<u8>,
-    /// Bytes that may wait for company.
-    buffer_bytes: usize,
-    /// When waiting ends.
-    flush_at_ms: u64,
-    alerted_ms: u64,
-    /// Lines that were dropped since the last alert.
-    unreported: u64,
-}
-
-impl LogFile {
-    /// Counts lines that were dropped. At most once a minute they are to be told of: all since the last time.
-    fn dropped(&mut self, lines: u64, now_ms: u64) -> Option<u64> {
-        self.unreported += lines;
-        if now_ms < self.alerted_ms {
-            return None;
-        }
-        self.alerted_ms = now_ms + ALERT_EVERY_MS;
-        Some(std::mem::take(&mut self.unreported))
-    }
-}
+const ENOTDIR: i32 = 20;
 
 /// All log files of a worker.
 #[derive(Debug)]
 pub(crate) struct Logs {
     pub(crate) fds: Vec<OwnedFd>,
-    files: Vec<LogFile>,
+    /// What waits for each of them.
+    files: Vec<Pending>,
     stderr: Vec<u8>,
     /// Files with something to write.
     dirty: Vec<LogFileId>,
-    /// Files of paths with variables, most recently used last.
-    open: Vec<(PathBuf, File)>,
+    /// Files of paths with variables, in the order of `Http::log_file_caches`.
+    open: Vec<OpenLogs>,
     line: Vec<u8>,
 }
 
 impl Logs {
-    pub(crate) fn new(fds: Vec<OwnedFd>) -> Self {
-        let files = fds
-            .iter()
-            .map(|_| LogFile {
-                pending: Vec::new(),
-                buffer_bytes: 0,
-                flush_at_ms: u64::MAX,
-                alerted_ms: 0,
-                unreported: 0,
-            })
-            .collect();
+    pub(crate) fn new(fds: Vec<OwnedFd>, config: &Config) -> Self {
+        let buffers = config.log_buffers.iter().copied();
+        let caches = config.http.log_file_caches.iter().copied();
         Self {
             fds,
-            files,
+            files: buffers.map(Pending::new).collect(),
             stderr: Vec::new(),
             dirty: Vec::new(),
-            open: Vec::new(),
+            open: caches.map(OpenLogs::new).collect(),
             line: Vec::new(),
         }
     }
@@ -91,7 +62,7 @@ impl Logs {
         self.dirty
             .iter()
             .filter_map(|id| self.files.get(id.index()))
-            .map(|file| file.flush_at_ms)
+            .map(Pending::flush_at_ms)
             .min()
             .unwrap_or(u64::MAX)
     }
@@ -110,7 +81,7 @@ impl Logs {
                 log::error!(target: "alert", "a log file could not be reopened: {error}");
             }
         }
-        self.open.clear();
+        self.open.iter_mut().for_each(OpenLogs::clear);
     }
 }
 
@@ -130,110 +101,158 @@ impl Worker {
             }
             self.counters.increment(Counter::LogLinesWritten);
             match &log.target {
-                AccessLogTarget::File(id) => self.append_log(*id, log, &line),
-                AccessLogTarget::Stderr => self.logs.stderr.extend_from_slice(&line),
+                AccessLogTarget::File(id) => self.append_log(*id, &line),
+                AccessLogTarget::Stderr => {
+                    self.logs.stderr.extend_from_slice(&line);
+                    self.logs.stderr.push(b'\n');
+                }
+                AccessLogTarget::Syslog { server, severity } => {
+                    if !error_log::send(*server, *severity, &line) {
+                        self.counters.increment(Counter::LogLinesDropped);
+                    }
+                }
                 AccessLogTarget::Template(template) => {
                     let mut path = Vec::new();
                     self.evaluate(active, template, &mut path);
-                    self.write_to_path(path, &line);
+                    let path = self.prefix_path(PathBuf::from(OsString::from_vec(path)));
+                    line.push(b'\n');
+                    self.write_to_path(active, location.open_log_file_cache, &path, &line);
                 }
             }
             self.logs.line = line;
         }
     }
 
-    fn append_log(&mut self, id: LogFileId, log: &AccessLog, line: &[u8]) {
-        let now_ms = self.clock.mono_ms;
+    fn append_log(&mut self, id: LogFileId, line: &[u8]) {
         let Some(file) = self.logs.files.get_mut(id.index()) else {
             return;
         };
-        if file.pending.is_empty() {
-            file.buffer_bytes = log.buffer.unwrap_or(0);
-            let wait_ms = log
-                .flush
-                .map_or(if log.buffer.is_some() { u64::MAX } else { 0 }, |flush| {
-                    flush.as_millis() as u64
-                });
-            file.flush_at_ms = now_ms.saturating_add(wait_ms);
+        if file.is_empty() {
             self.logs.dirty.push(id);
+        } else if !file.has_room(line) {
+            self.write_log(id);
         }
-        file.pending.extend_from_slice(line);
-        if file.pending.len() >= file.buffer_bytes.max(TURN_BYTES_MAX) {
-            self.flush_logs(true);
+        if let Some(file) = self.logs.files.get_mut(id.index()) {
+            file.push(line, self.clock.mono_ms);
         }
     }
 
     /// Writes what must not wait any longer; with `all`, everything.
     pub(crate) fn flush_logs(&mut self, all: bool) {
-        let now_ms = self.clock.mono_ms;
         if !self.logs.stderr.is_empty() {
-            let _ = kp_sys::io::write(&std::io::stderr(), &self.logs.stderr);
+            let written = write_whole(&std::io::stderr(), &self.logs.stderr);
+            let rest = self.logs.stderr.get(written..).unwrap_or_default();
+            let lost = memchr::memchr_iter(b'\n', rest).count() as u64;
+            self.counters.add(Counter::LogLinesDropped, lost);
             self.logs.stderr.clear();
         }
+        let now_ms = self.clock.mono_ms;
         let mut dirty = std::mem::take(&mut self.logs.dirty);
         dirty.retain(|id| {
-            let (Some(fd), Some(file)) = (self.logs.fds.get(id.index()), self.logs.files.get_mut(id.index())) else { return false };
-            let full = file.pending.len() >= file.buffer_bytes;
-            if !all && !full && now_ms < file.flush_at_ms {
-                return true;
+            let file = self.logs.files.get(id.index());
+            let waits = !all && file.is_some_and(|file| now_ms < file.flush_at_ms());
+            if !waits {
+                self.write_log(*id);
             }
-            let lost = write_lines(fd, &file.pending);
-            if lost > 0 {
-                self.counters.add(Counter::LogLinesDropped, lost);
-                if let Some(lost) = file.dropped(lost, now_ms) {
-                    let path = self.config.log_files.get(id.index()).map(|path| path.display().to_string()).unwrap_or_default();
-                    log::error!(target: "alert", "write() to \"{path}\" failed, {lost} lines were dropped; more of them are counted, and told after a minute at the earliest");
-                }
-            }
-            file.pending.clear();
-            false
+            waits
         });
         dirty.append(&mut self.logs.dirty);
         self.logs.dirty = dirty;
     }
 
-    /// A log file whose path has variables: opened when needed, a few are kept open.
-    fn write_to_path(&mut self, path: Vec<u8>, line: &[u8]) {
-        use std::os::unix::ffi::OsStringExt;
-        let path = self.prefix_path(PathBuf::from(std::ffi::OsString::from_vec(path)));
-        let at = self.logs.open.iter().position(|(known, _)| *known == path);
-        let entry = match at {
-            Some(at) => self.logs.open.remove(at),
-            None => match log_file::open(&path) {
-                Ok(file) => (path, file),
-                Err(error) => {
-                    self.counters.increment(Counter::LogLinesDropped);
-                    log::error!(target: "crit", "open() \"{}\" failed ({})", path.display(), crate::jobs::errno_text(&error));
-                    return;
-                }
-            },
+    /// Writes what waits for a file.
+    fn write_log(&mut self, id: LogFileId) {
+        let Some(fd) = self.logs.fds.get(id.index()) else {
+            return;
         };
-        if write_lines(&entry.1, line) > 0 {
-            self.counters.increment(Counter::LogLinesDropped);
+        let Some(file) = self.logs.files.get_mut(id.index()) else {
+            return;
+        };
+        let lost = file.write_out(|bytes| write_whole(fd, bytes));
+        if lost == 0 {
+            return;
         }
-        if self.logs.open.len() >= OPEN_FILES_MAX {
-            self.logs.open.remove(0);
+        self.counters.add(Counter::LogLinesDropped, lost);
+        if let Some(lost) = file.losses.count(lost, self.clock.mono_ms) {
+            let path = self.config.log_files.get(id.index());
+            let path = path.map_or(Path::new(""), PathBuf::as_path).display();
+            log::error!(target: "alert", "write() to \"{path}\" failed, {lost} lines were dropped; more of them are counted, and told after a minute at the earliest");
         }
-        self.logs.open.push(entry);
+    }
+
+    /// Writes a line to a log file whose path has variables. As in nginx there is none while the document root does not exist,
+    /// so that a made-up name of a host makes no files.
+    fn write_to_path(
+        &mut self,
+        active: &mut Active,
+        cache: Option<LogFileCacheId>,
+        path: &Path,
+        line: &[u8],
+    ) {
+        if let Err(complaint) = self.root_exists(active) {
+            self.log_exchange(active, Level::Error, &complaint);
+            return;
+        }
+        let now_ms = self.clock.mono_ms;
+        let write = |file: &File| write_whole(file, line) == line.len();
+        let cache = cache.and_then(|id| self.logs.open.get_mut(id.index()));
+        let written = match cache {
+            Some(cache) => cache.with(path, now_ms, write),
+            None => log_file::open(path).map(|file| write(&file)),
+        };
+        match written {
+            Ok(true) => {}
+            Ok(false) => self.counters.increment(Counter::LogLinesDropped),
+            Err(error) => {
+                self.counters.increment(Counter::LogLinesDropped);
+                let (path, reason) = (path.display(), crate::jobs::errno_text(&error));
+                let text = format!("open() \"{path}\" failed ({reason})");
+                self.log_exchange(active, Level::Crit, &text);
+            }
+        }
+    }
+
+    fn root_exists(&self, active: &mut Active) -> Result<(), String> {
+        let mut root = Vec::new();
+        self.consult(active, |exchange, program, context| {
+            let variable = Variable::Builtin(Builtin::DocumentRoot);
+            kp_proxy::vars::variable(&variable, exchange, program, context, &mut root);
+        });
+        let root = PathBuf::from(OsString::from_vec(root));
+        let problem = match root.metadata() {
+            Ok(found) if found.is_dir() => return Ok(()),
+            Ok(_) => io::Error::from_raw_os_error(ENOTDIR),
+            Err(error) => error,
+        };
+        Err(format!(
+            "testing \"{}\" existence failed ({}) while logging request",
+            root.display(),
+            crate::jobs::errno_text(&problem)
+        ))
     }
 
     /// Writes about an exchange to the error logs of its location, with nginx's context behind the text.
     pub(crate) fn log_exchange(&self, active: &mut Active, level: Level, text: &str) {
+        self.log_reason(active, level, text, None);
+    }
+
+    /// The same with the token of the failure.
+    fn log_reason(&self, active: &mut Active, level: Level, text: &str, reason: Option<&str>) {
         let location = self.location(active.exchange.location);
         if !error_log::wants(&location.error_log, level) {
             return;
         }
-        let mut line = text.to_owned();
-        self.consult(active, |exchange, _, context| {
-            kp_proxy::error_context(&mut line, exchange, context);
+        let facts = self.consult(active, |exchange, _, context| {
+            ErrorFacts::of_exchange(exchange, context)
         });
-        error_log::write(
-            &location.error_log,
-            &self.logs.fds,
+        let entry = Entry {
             level,
-            Some(active.exchange.connection.serial),
-            &line,
-        );
+            connection: Some(active.exchange.connection.serial),
+            text,
+            facts: Some(&facts),
+            reason,
+        };
+        error_log::write(&location.error_log, &self.logs.fds, &entry);
     }
 
     /// Writes about a client that has no routed exchange.
@@ -243,14 +262,22 @@ impl Worker {
         };
         let front = self.fronts.at(client, &self.listeners);
         let targets = &self.location(front.root).error_log;
-        if error_log::wants(targets, level) {
-            let remote = client
-                .remote
-                .address()
-                .map_or_else(|| "unix:".to_owned(), |remote| remote.ip().to_string());
-            let text = format!("{text}, client: {remote}, server: {}", front.name);
-            error_log::write(targets, &self.logs.fds, level, Some(client.serial), &text);
+        if !error_log::wants(targets, level) {
+            return;
         }
+        let remote = client
+            .remote
+            .address()
+            .map_or_else(|| "unix:".to_owned(), |remote| remote.ip().to_string());
+        let facts = ErrorFacts::of_client(remote, &front.name);
+        let entry = Entry {
+            level,
+            connection: Some(client.serial),
+            text,
+            facts: Some(&facts),
+            reason: None,
+        };
+        error_log::write(targets, &self.logs.fds, &entry);
     }
 
     /// Puts what went wrong since the last step into the error log.
@@ -272,44 +299,22 @@ impl Worker {
             if error_log::wants(targets, failure.level()) {
                 let mut text = String::new();
                 failure.write_text(&detail, &mut text);
-                self.log_exchange(active, failure.level(), &text);
+                self.log_reason(active, failure.level(), &text, Some(failure.token()));
             }
         }
     }
 }
 
-/// Writes whole lines; returns how many were lost.
-fn write_lines(fd: &impl AsFd, lines: &[u8]) -> u64 {
-    let mut rest = lines;
-    while !rest.is_empty() {
+/// Writes as much as is taken; gives how many bytes that were.
+fn write_whole(fd: &impl AsFd, bytes: &[u8]) -> usize {
+    let mut written = 0;
+    while let Some(rest @ [_, ..]) = bytes.get(written..) {
         match kp_sys::io::write(fd, rest) {
             Ok(0) => break,
-            Ok(count) => rest = rest.get(count..).unwrap_or_default(),
-            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Ok(count) => written += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(_) => break,
         }
     }
-    memchr::memchr_iter(b'\n', rest).count() as u64
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_dropped_line_is_told_of_once_and_at_most_one_alert_a_minute() {
-        let mut file = LogFile {
-            pending: Vec::new(),
-            buffer_bytes: 0,
-            flush_at_ms: u64::MAX,
-            alerted_ms: 0,
-            unreported: 0,
-        };
-        assert_eq!(file.dropped(1, 5), Some(1));
-        for now_ms in 6..1006 {
-            assert_eq!(file.dropped(2, now_ms), None);
-        }
-        assert_eq!(file.dropped(3, 5 + ALERT_EVERY_MS), Some(2003));
-        assert_eq!(file.dropped(1, 6 + ALERT_EVERY_MS), None);
-    }
+    written
 }

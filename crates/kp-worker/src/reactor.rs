@@ -182,7 +182,7 @@ impl Worker {
             counters: heritage.shm.counters().block(heritage.row),
             servers: measure::servers(config, &heritage.shm, heritage.row),
             turn_ended_us: clock_us,
-            logs: Logs::new(heritage.log_files),
+            logs: Logs::new(heritage.log_files, config),
             jobs: Jobs::new(Arc::new(waker), &config.temp_paths),
             own: Own::new(heritage.channel, heritage.master)?,
             drain: None,

@@ -163,6 +163,7 @@ impl Crew {
         for log in &self.prepared.config.main.error_log {
             match log.target {
                 LogTarget::Stderr => return None,
+                LogTarget::Syslog(_) => {}
                 LogTarget::File(id) => file = file.or_else(|| self.files.get(id.index())),
             }
         }

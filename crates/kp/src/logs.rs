@@ -69,7 +69,7 @@ pub(crate) fn reopen(paths: &[PathBuf], files: &mut [File]) -> Vec<String> {
 
 /// Makes them the files behind `log`.
 pub(crate) fn install(config: &Config, files: &[File]) -> io::Result<()> {
-    error_log::install(&config.main.error_log, duplicates(files)?);
+    error_log::install(&config.main.error_log, &config.syslogs, duplicates(files)?);
     Ok(())
 }
 
@@ -80,8 +80,9 @@ pub(crate) fn install_early(path: &Path) {
             let target = ErrorLog {
                 target: LogTarget::File(LogFileId(0)),
                 level: Level::Notice,
+                json: false,
             };
-            error_log::install(&[target], vec![file.into()]);
+            error_log::install(&[target], &[], vec![file.into()]);
         }
         Err(complaint) => report::say(format_args!(
             "[alert] could not open error log file: {complaint}"

@@ -5,7 +5,7 @@ use crate::listeners::Listeners;
 use crate::logs;
 use crate::notify;
 use crate::report;
-use kp_config::model::{CpuAffinity, ErrorLog};
+use kp_config::model::CpuAffinity;
 use kp_shm::{Row, Shm, TicketRing};
 use kp_sys::process::{self, Fork};
 use kp_sys::signals::{self, Signals};
@@ -149,10 +149,9 @@ fn become_worker(
     // The service manager listens to the master.
     process::forget_variable(notify::VARIABLE);
     let identity = crew.identity.clone();
-    let targets = crew.prepared.config.main.error_log.clone();
     let code = match heritage(house, crew, slot, row, Some(channel), listeners) {
         Ok(heritage) => {
-            let prepared = own_log(&targets, &heritage)
+            let prepared = own_log(&heritage)
                 .and_then(|log| give_up(&heritage, &log, identity.as_ref(), slot));
             match prepared {
                 Ok(()) => kp_worker::run(heritage),
@@ -216,7 +215,7 @@ fn give_up(
 }
 
 /// Makes `log` write through descriptors of this process, before the master's are closed under it.
-fn own_log(targets: &[ErrorLog], heritage: &Heritage) -> Result<Vec<RawFd>, String> {
+fn own_log(heritage: &Heritage) -> Result<Vec<RawFd>, String> {
     let files = heritage
         .log_files
         .iter()
@@ -224,7 +223,8 @@ fn own_log(targets: &[ErrorLog], heritage: &Heritage) -> Result<Vec<RawFd>, Stri
         .collect::<io::Result<Vec<_>>>();
     let files = files.map_err(|error| call("dup()", &error))?;
     let numbers = files.iter().map(AsRawFd::as_raw_fd).collect();
-    error_log::install(targets, files);
+    let config = &heritage.prepared.config;
+    error_log::install(&config.main.error_log, &config.syslogs, files);
     Ok(numbers)
 }
 

@@ -31,6 +31,8 @@ mod integrity;
 mod lifecycle;
 mod limiting;
 mod limits;
+mod log_json;
+mod log_targets;
 mod logs;
 mod memory;
 mod metrics;

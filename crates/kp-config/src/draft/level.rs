@@ -2,15 +2,16 @@
 //! proxy module's.
 
 use super::{
-    AccessLogDraft, ErrorLogTargetDraft, PlaceLimitDraft, RateLimitDraft, Reader, RedirectDraft,
-    TlsCommands, TlsFileDraft,
+    AccessLogDraft, PlaceLimitDraft, RateLimitDraft, Reader, RedirectDraft, TlsCommands,
+    TlsFileDraft,
 };
 use crate::diagnostic::Diagnostic;
 use crate::model::{
-    AccessRule, AddHeader, BodyInFile, CertificateCache, CipherSuite, CookieFlags, ErrorPage,
-    ErrorPageStatus, ErrorPageTarget, Forwarding, KeepaliveDisable, Level, LingeringClose, MinRate,
-    Network, NextUpstream, ProxyHttpVersion, ProxyProtocol, RealIpHeader, Replace,
-    RequestBuffering, RetryBackoff, ServerTokens, SetHeader, TlsProtocols, TraceContext, TypeMapId,
+    AccessRule, AddHeader, BodyInFile, CertificateCache, CipherSuite, CookieFlags, ErrorLog,
+    ErrorPage, ErrorPageStatus, ErrorPageTarget, Forwarding, KeepaliveDisable, Level,
+    LingeringClose, LogFileCacheId, MinRate, Network, NextUpstream, ProxyHttpVersion,
+    ProxyProtocol, RealIpHeader, Replace, RequestBuffering, RetryBackoff, ServerTokens, SetHeader,
+    TlsProtocols, TraceContext, TypeMapId,
 };
 use crate::span::Spanned;
 use crate::syntax::{Directive, Word};
@@ -97,7 +98,8 @@ inherited! {
         early_hints: Vec<Template>,
         /// Empty: `off`.
         access_logs: Vec<AccessLogDraft>,
-        error_log: Vec<(ErrorLogTargetDraft, Level)>,
+        error_log: Vec<ErrorLog>,
+        open_log_file_cache: Option<LogFileCacheId>,
         log_not_found: bool,
         log_subrequest: bool,
         /// `None`: `off`.

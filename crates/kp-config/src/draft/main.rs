@@ -1,11 +1,9 @@
 //! Drafts of main, events, http and server, and the setters that only they have.
 
-use super::{
-    ErrorLogTargetDraft, LevelDraft, ListenDraft, LocationDraft, Reader, TlsDraft, UpstreamDraft,
-};
+use super::{LevelDraft, ListenDraft, LocationDraft, Reader, TlsDraft, UpstreamDraft};
 use crate::diagnostic::Diagnostic;
 use crate::model::{
-    AcceptLimit, CpuAffinity, Level, LocationMatch, LogFormat, Map, MatchBlock, ServerName,
+    AcceptLimit, CpuAffinity, ErrorLog, LocationMatch, LogFormat, Map, MatchBlock, ServerName,
     StopSignal, User,
 };
 use crate::span::{Span, Spanned};
@@ -28,7 +26,7 @@ pub(crate) struct MainDraft {
     pub(crate) worker_shutdown_timeout: Option<Spanned<Duration>>,
     pub(crate) stop_signal: Option<Spanned<StopSignal>>,
     pub(crate) worker_memory: Option<Spanned<u64>>,
-    pub(crate) error_log: Option<Spanned<Vec<(ErrorLogTargetDraft, Level)>>>,
+    pub(crate) error_log: Option<Spanned<Vec<ErrorLog>>>,
     pub(crate) worker_connections: Option<Spanned<u32>>,
     pub(crate) multi_accept: Option<Spanned<bool>>,
     pub(crate) use_method: Option<Spanned<()>>,
@@ -169,59 +167,6 @@ fn plain(text: &str) -> Option<String> {
     let fine =
         !text.is_empty() && !text.contains('*') && !text.contains("..") && !text.starts_with('.');
     fine.then(|| text.to_owned())
-}
-
-impl HttpDraft {
-    /// `log_format`.
-    pub(crate) fn log_format(&mut self, reader: &mut Reader<'_>, directive: &Directive) {
-        let Some((name, mut words)) = directive.args.split_first() else {
-            return;
-        };
-        let taken = name.text == "combined"
-            || self
-                .log_formats
-                .iter()
-                .any(|format| format.name == name.text);
-        if taken {
-            reader.refuse(
-                name.span,
-                format!("duplicate \"log_format\" name \"{}\"", name.text),
-                "every format has a name of its own; \"combined\" is built in",
-            );
-        }
-        let mut escape = crate::model::Escape::Default;
-        if let Some((first, rest)) = words.split_first()
-            && let Some(text) = Reader::parameter(first, "escape")
-        {
-            words = rest;
-            escape = match text {
-                "default" => crate::model::Escape::Default,
-                "json" => crate::model::Escape::Json,
-                "none" => crate::model::Escape::None,
-                _ => {
-                    reader.report(
-                        Diagnostic::error(
-                            first.span,
-                            format!("unknown log format escaping \"{text}\""),
-                        )
-                        .hint("it can be: default, json, none"),
-                    );
-                    escape
-                }
-            };
-        }
-        let mut template = crate::template::Template::default();
-        for word in words {
-            if let Some(part) = reader.compile(word) {
-                template.parts.extend(part.parts);
-            }
-        }
-        self.log_formats.push(LogFormat {
-            name: name.text.clone(),
-            template: template.joined(),
-            escape,
-        });
-    }
 }
 
 impl Reader<'_> {

@@ -11,6 +11,7 @@ mod limits;
 mod listen;
 mod location;
 mod log;
+mod log_format;
 mod main;
 mod map;
 mod marks;
@@ -21,6 +22,7 @@ mod real_ip;
 mod resolver;
 mod retry;
 mod sticky;
+mod syslog;
 mod tls;
 mod upstream;
 mod values;
@@ -30,7 +32,7 @@ pub(crate) use level::{LevelDraft, RootDraft};
 pub(crate) use limits::{ExceptDraft, PlaceLimitDraft, RateLimitDraft, ZoneMark};
 pub(crate) use listen::ListenDraft;
 pub(crate) use location::{LocationDraft, ProxyPassDraft, RewriteDraft};
-pub(crate) use log::{AccessLogDraft, AccessLogTargetDraft, ErrorLogTargetDraft};
+pub(crate) use log::AccessLogDraft;
 pub(crate) use main::{EarlyDraft, HttpDraft, MainDraft, ServerDraft};
 pub(crate) use page::{PageDraft, PageKind};
 pub(crate) use proxy::RedirectDraft;
@@ -426,7 +428,7 @@ fn misshapen(directive: &Directive, entry: &Entry) -> Option<Diagnostic> {
 }
 
 fn form(entry: &Entry) -> String {
-    let end = if entry.block == BlockKind::None {
+    let end = if entry.block.may_be_left_out() {
         ";"
     } else {
         ""

@@ -4,8 +4,8 @@ use super::ZoneMark;
 use crate::compile::{Names, VariableError, builtin, group_names};
 use crate::diagnostic::Diagnostic;
 use crate::model::{
-    Escape, LogFileId, LogFormat, PlaceZone, RateZone, RegexId, RegexSource, TypeMap, TypeMapId,
-    UserVar,
+    Escape, LogBuffer, LogFileCacheId, LogFileId, LogFormat, LogShape, OpenLogFileCache, PlaceZone,
+    RateZone, RegexId, RegexSource, Syslog, SyslogId, TypeMap, TypeMapId, UserVar,
 };
 use crate::resolve::Environment;
 use crate::span::{Span, Spanned};
@@ -30,6 +30,10 @@ pub(crate) struct Reader<'a> {
     /// The configuration's log files.
     pub(crate) log_files: Vec<PathBuf>,
     pub(crate) log_places: Vec<Option<Span>>,
+    pub(crate) log_buffers: Vec<Option<LogBuffer>>,
+    /// The configuration's syslog servers and caches of log files.
+    pub(crate) syslogs: Vec<Syslog>,
+    pub(crate) log_file_caches: Vec<OpenLogFileCache>,
     /// The configuration's `types`; the first is the built-in one.
     pub(crate) type_maps: Vec<TypeMap>,
     /// Zones of limits, and where they were defined.
@@ -58,6 +62,9 @@ impl<'a> Reader<'a> {
             regexes: Vec::new(),
             log_files: Vec::new(),
             log_places: Vec::new(),
+            log_buffers: Vec::new(),
+            syslogs: Vec::new(),
+            log_file_caches: Vec::new(),
             type_maps: vec![TypeMap {
                 types: types.to_vec(),
             }],
@@ -175,9 +182,26 @@ impl<'a> Reader<'a> {
             .unwrap_or_else(|| {
                 self.log_files.push(path);
                 self.log_places.push(place);
+                self.log_buffers.push(None);
                 self.log_files.len() - 1
             });
         LogFileId(u32::try_from(index).unwrap_or(u32::MAX))
+    }
+
+    /// The number of a syslog server; the same one with the same parameters has one.
+    pub(crate) fn add_syslog(&mut self, syslog: Syslog) -> SyslogId {
+        let known = self.syslogs.iter().position(|known| *known == syslog);
+        let index = known.unwrap_or_else(|| {
+            self.syslogs.push(syslog);
+            self.syslogs.len() - 1
+        });
+        SyslogId(u32::try_from(index).unwrap_or(u32::MAX))
+    }
+
+    /// Numbers an `open_log_file_cache`.
+    pub(crate) fn add_log_file_cache(&mut self, cache: OpenLogFileCache) -> LogFileCacheId {
+        self.log_file_caches.push(cache);
+        LogFileCacheId(u32::try_from(self.log_file_caches.len() - 1).unwrap_or(u32::MAX))
     }
 
     /// A path, joined to the prefix when it is relative.
@@ -303,7 +327,9 @@ pub(crate) fn predefined_format(names: &Names) -> LogFormat {
     let template = names.compile(text).unwrap_or_default();
     LogFormat {
         name: "combined".to_owned(),
-        template,
-        escape: Escape::Default,
+        shape: LogShape::Text {
+            template,
+            escape: Escape::Default,
+        },
     }
 }

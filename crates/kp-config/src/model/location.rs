@@ -124,6 +124,8 @@ pub struct Location {
     pub early_hints: Vec<Template>,
     /// `access_log`s; empty: off.
     pub access_logs: Vec<AccessLog>,
+    /// `open_log_file_cache`; `None`: a file of a path with variables is opened for each line.
+    pub open_log_file_cache: Option<LogFileCacheId>,
     /// `error_log`s that hold here; never empty.
     pub error_log: Vec<ErrorLog>,
     /// `log_not_found`, default on.
@@ -368,32 +370,6 @@ pub struct AddHeader {
     pub value: Template,
     /// `always`: on every status.
     pub always: bool,
-}
-
-/// One `access_log`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct AccessLog {
-    /// Where to.
-    pub target: AccessLogTarget,
-    /// How.
-    pub format: LogFormatId,
-    /// `buffer=` bytes; `None`: each line is in the file before the next loop turn ends.
-    pub buffer: Option<usize>,
-    /// `flush=`.
-    pub flush: Option<Duration>,
-    /// `if=`: written when neither empty nor `0`.
-    pub condition: Option<Template>,
-}
-
-/// Where an access log goes.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum AccessLogTarget {
-    /// A file of [`Config::log_files`].
-    File(LogFileId),
-    /// A path with variables, opened by the worker per line (with a small cache).
-    Template(Template),
-    /// `/dev/stderr` or `stderr`.
-    Stderr,
 }
 
 /// What is done with what a client still sends when kp has answered and closes.

@@ -6,6 +6,7 @@
 mod health;
 mod limits;
 mod location;
+mod log;
 mod marks;
 mod network;
 mod proxy;
@@ -16,6 +17,7 @@ mod upstream;
 pub use health::*;
 pub use limits::*;
 pub use location::*;
+pub use log::*;
 pub use marks::*;
 pub use network::*;
 pub use proxy::*;
@@ -61,6 +63,10 @@ ids! {
     LogFormatId,
     /// Indexes [`Config::log_files`].
     LogFileId,
+    /// Indexes [`Config::syslogs`].
+    SyslogId,
+    /// Indexes [`Http::log_file_caches`].
+    LogFileCacheId,
     /// Indexes [`Http::type_maps`].
     TypeMapId,
     /// Indexes [`Http::rate_zones`].
@@ -84,6 +90,10 @@ pub struct Config {
     pub log_files: Vec<PathBuf>,
     /// Where each of them is first named; `None`: a built-in default. In the order of `log_files`.
     pub log_places: Vec<Option<Span>>,
+    /// How lines wait for each of them; `None`: not at all. In the order of `log_files`.
+    pub log_buffers: Vec<Option<LogBuffer>>,
+    /// Every syslog server with its parameters, without duplicates.
+    pub syslogs: Vec<Syslog>,
     /// Directories that must exist before serving (temp paths), absolute, without duplicates.
     pub temp_paths: Vec<PathBuf>,
 }
@@ -172,24 +182,6 @@ pub enum Level {
     Emerg,
 }
 
-/// One `error_log`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ErrorLog {
-    /// Where to.
-    pub target: LogTarget,
-    /// Least severe level that is written.
-    pub level: Level,
-}
-
-/// Where log lines go.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum LogTarget {
-    /// `stderr`.
-    Stderr,
-    /// A file of [`Config::log_files`].
-    File(LogFileId),
-}
-
 /// `http`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Http {
@@ -209,6 +201,8 @@ pub struct Http {
     pub regexes: Vec<RegexSource>,
     /// `log_format`s; index 0 is `combined`.
     pub log_formats: Vec<LogFormat>,
+    /// `open_log_file_cache`s; each directive has a cache of its own.
+    pub log_file_caches: Vec<OpenLogFileCache>,
     /// `types`; index 0 is nginx's built-in map (html, gif, jpg).
     pub type_maps: Vec<TypeMap>,
     /// `ssl_session_ticket_rotation` (kp), default 12 h: how long a key of the master encrypts session tickets.
@@ -259,28 +253,6 @@ pub struct Map {
     pub hostnames: bool,
     /// `volatile`: evaluated anew each time.
     pub volatile: bool,
-}
-
-/// One `log_format`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LogFormat {
-    /// Its name.
-    pub name: String,
-    /// Its text with variables.
-    pub template: Template,
-    /// `escape=`.
-    pub escape: Escape,
-}
-
-/// How variables are escaped in a log line.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Escape {
-    /// `\xXX` for `"`, `\`, below 32 and above 126; a variable without a value is `-`.
-    Default,
-    /// JSON string contents, always valid UTF-8.
-    Json,
-    /// As it is.
-    None,
 }
 
 /// `types`.

@@ -5,7 +5,6 @@
 //! nginx's (`ngx_conf_parse`). It keeps its own stack: the depth of the text never becomes depth of calls.
 
 use crate::diagnostic::Diagnostic;
-use crate::directives::BlockKind;
 use crate::nginx::complaint::Complaint;
 use crate::nginx::lexer::{LexError, Lexed, Lexer, Places, Token};
 use crate::scope::{self, Scope};
@@ -161,7 +160,7 @@ impl Parser<'_> {
             return args.len() == 1 || (args.len() > 1 && !scope.is_map());
         }
         let entry = scope.own_entry(&name.text);
-        entry.is_none_or(|entry| entry.block == BlockKind::None && entry.arity.accepts(args.len()))
+        entry.is_none_or(|entry| entry.block.may_be_left_out() && entry.arity.accepts(args.len()))
     }
 
     fn add(&mut self, words: Vec<Word>, block: Option<Block>) {
@@ -224,7 +223,7 @@ impl Parser<'_> {
             let problem = Diagnostic::error(brace, "unexpected \"{\"");
             return Some(problem.hint("the name of the block is missing in front of it"));
         };
-        if self.here.scope.holds_entries() {
+        if self.here.scope.holds_entries() && !self.here.scope.is_log_format() {
             let problem = Diagnostic::error(brace, "unexpected \"{\"");
             return Some(
                 problem.hint("there are no blocks here, only entries that end with \";\""),
@@ -428,7 +427,7 @@ impl Parser<'_> {
             let word = words.get(*at).filter(|word| !word.quoted);
             begins_line(*at) && word.is_some_and(|word| scope.own_entry(&word.text).is_some())
         })?;
-        let plain = entry.block == BlockKind::None;
+        let plain = entry.block.may_be_left_out();
         let name_is_flag = name.text == "rewrite" && words.get(split)?.text == "break";
         let whole =
             entry.arity.accepts(words.len() - 1) && !TAKES_PARAMETERS.contains(&name.text.as_str());

@@ -1,16 +1,13 @@
 //! Locations: what a level says, what it inherits and what holds by default become one complete [`Location`].
 
-use super::{error_logs, or};
+use super::or;
 use crate::diagnostic::Diagnostic;
-use crate::draft::{
-    AccessLogDraft, AccessLogTargetDraft, ErrorLogTargetDraft, LevelDraft, LocationDraft, Reader,
-    RewriteDraft, RootDraft,
-};
+use crate::draft::{AccessLogDraft, LevelDraft, LocationDraft, Reader, RewriteDraft, RootDraft};
 use crate::model::{
-    AccessLog, AccessLogTarget, BodyInFile, ErrorLog, Handler, Http, KeepaliveDisable, Level,
-    Lingering, LingeringClose, Location, LocationId, LocationMatch, LocationTable, LogFormat,
-    LogFormatId, Marks, MatchBlock, Network, RealIp, RealIpHeader, Redirects, Rewrite, Root,
-    ServerId, ServerTokens, TlsIdentity, TraceContext, TypeMapId, Upstream, UpstreamId,
+    AccessLog, AccessLogTarget, BodyInFile, ErrorLog, Handler, Http, KeepaliveDisable, Lingering,
+    LingeringClose, Location, LocationId, LocationMatch, LocationTable, LogFormat, LogFormatId,
+    Marks, MatchBlock, Network, RealIp, RealIpHeader, Redirects, Rewrite, Root, ServerId,
+    ServerTokens, TlsIdentity, TraceContext, TypeMapId, Upstream, UpstreamId,
 };
 use crate::span::{Span, Spanned};
 use crate::suggest::nearest;
@@ -210,7 +207,6 @@ impl<'a, 'e> Builder<'a, 'e> {
         let seconds = Duration::from_secs;
         let body_temp = self.reader.temporary("client_body_temp");
         let access_logs = self.access_logs(level.access_logs.take());
-        let error_log = self.error_log(level.error_log.as_ref());
         let (lingering, redirects) = (lingering(&mut level), redirects(&mut level));
         let marks = marks(&mut level);
         let real_ip = real_ip(
@@ -263,7 +259,8 @@ impl<'a, 'e> Builder<'a, 'e> {
             add_trailers: or(level.add_trailers, Vec::new()),
             early_hints: or(level.early_hints, Vec::new()),
             access_logs,
-            error_log,
+            error_log: self.error_log(level.error_log),
+            open_log_file_cache: or(level.open_log_file_cache, None),
             log_not_found: or(level.log_not_found, true),
             log_subrequest: or(level.log_subrequest, false),
             marks,
@@ -271,16 +268,8 @@ impl<'a, 'e> Builder<'a, 'e> {
         }
     }
 
-    fn error_log(
-        &self,
-        stated: Option<&Spanned<Vec<(ErrorLogTargetDraft, Level)>>>,
-    ) -> Vec<ErrorLog> {
-        let own = error_logs(stated);
-        if own.is_empty() {
-            self.error_log.to_vec()
-        } else {
-            own
-        }
+    fn error_log(&self, stated: Option<Spanned<Vec<ErrorLog>>>) -> Vec<ErrorLog> {
+        stated.map_or_else(|| self.error_log.to_vec(), |stated| stated.value)
     }
 
     fn root(&self, root: Option<Spanned<RootDraft>>) -> Root {
@@ -305,8 +294,6 @@ impl<'a, 'e> Builder<'a, 'e> {
             return vec![AccessLog {
                 target,
                 format: LogFormatId(0),
-                buffer: None,
-                flush: None,
                 condition: None,
             }];
         };
@@ -316,14 +303,8 @@ impl<'a, 'e> Builder<'a, 'e> {
                 continue;
             };
             resolved.push(AccessLog {
-                target: match log.target {
-                    AccessLogTargetDraft::Stderr => AccessLogTarget::Stderr,
-                    AccessLogTargetDraft::File(file) => AccessLogTarget::File(file),
-                    AccessLogTargetDraft::Template(template) => AccessLogTarget::Template(template),
-                },
+                target: log.target,
                 format,
-                buffer: log.buffer,
-                flush: log.flush,
                 condition: log.condition,
             });
         }

@@ -17,7 +17,7 @@ mod tls;
 mod upstream;
 
 use crate::diagnostic::{Diagnostic, Severity};
-use crate::draft::{self, ErrorLogTargetDraft, MainDraft, Reader};
+use crate::draft::{self, MainDraft, Reader};
 use crate::model::{
     Config, CpuAffinity, ErrorLog, Http, Level, LogTarget, Main, RegexSource, StopSignal,
 };
@@ -100,12 +100,14 @@ fn config(mut draft: MainDraft, reader: &mut Reader<'_>) -> Config {
             Vec::new(),
         ),
     };
+    refuse_errors_in_gzip(&main, &http, reader);
     let http = Http {
         user_variables: std::mem::take(&mut reader.names).into_names(),
         regexes: std::mem::take(&mut reader.regexes),
         type_maps: std::mem::take(&mut reader.type_maps),
         rate_zones: std::mem::take(&mut reader.rate_zones),
         place_zones: std::mem::take(&mut reader.place_zones),
+        log_file_caches: std::mem::take(&mut reader.log_file_caches),
         ..http
     };
     Config {
@@ -113,16 +115,16 @@ fn config(mut draft: MainDraft, reader: &mut Reader<'_>) -> Config {
         http,
         log_files: std::mem::take(&mut reader.log_files),
         log_places: std::mem::take(&mut reader.log_places),
+        log_buffers: std::mem::take(&mut reader.log_buffers),
+        syslogs: std::mem::take(&mut reader.syslogs),
         temp_paths,
     }
 }
 
 fn main(draft: MainDraft, reader: &mut Reader<'_>) -> Main {
-    let error_log = error_logs(draft.error_log.as_ref());
-    let error_log = if error_log.is_empty() {
-        vec![default_error_log(reader)]
-    } else {
-        error_log
+    let error_log = match draft.error_log {
+        Some(stated) => stated.value,
+        None => vec![default_error_log(reader)],
     };
     Main {
         daemon: or(draft.daemon, true),
@@ -150,17 +152,25 @@ fn or<T>(slot: Option<Spanned<T>>, default: T) -> T {
     slot.map_or(default, |value| value.value)
 }
 
-fn error_logs(slot: Option<&Spanned<Vec<(ErrorLogTargetDraft, Level)>>>) -> Vec<ErrorLog> {
-    let logs = slot.map_or([].as_slice(), |logs| logs.value.as_slice());
-    logs.iter()
-        .map(|(target, level)| ErrorLog {
-            target: match target {
-                ErrorLogTargetDraft::Stderr => LogTarget::Stderr,
-                ErrorLogTargetDraft::File(file) => LogTarget::File(*file),
-            },
-            level: *level,
-        })
-        .collect()
+/// Lines of an error log as they are would break the compressed stream.
+fn refuse_errors_in_gzip(main: &Main, http: &Http, reader: &mut Reader<'_>) {
+    let of_locations = http.locations.iter().flat_map(|one| &one.error_log);
+    let mut spans = Vec::new();
+    for log in main.error_log.iter().chain(of_locations) {
+        let LogTarget::File(id) = log.target else {
+            continue;
+        };
+        let buffer = reader.log_buffers.get(id.index()).copied().flatten();
+        if buffer.is_some_and(|buffer| buffer.gzip.is_some())
+            && let Some(Some(span)) = reader.log_places.get(id.index())
+        {
+            spans.push(*span);
+        }
+    }
+    for span in spans {
+        let message = "this file is an access_log with \"gzip\" and an error_log as well";
+        reader.refuse(span, message, "give the error log a file of its own");
+    }
 }
 
 fn default_error_log(reader: &mut Reader<'_>) -> ErrorLog {
@@ -173,6 +183,7 @@ fn default_error_log(reader: &mut Reader<'_>) -> ErrorLog {
     ErrorLog {
         target,
         level: Level::Error,
+        json: false,
     }
 }
 

@@ -167,7 +167,11 @@ impl Translator<'_> {
             return;
         }
         if scope.holds_entries() {
-            let args = if scope.is_map() {
+            if scope.is_log_format() && matches!(value.value, Value::Map { .. }) {
+                out.extend(self.block(&name, Vec::new(), name.span, value, scope));
+                return;
+            }
+            let args = if scope.is_map() || scope.is_log_format() {
                 self.map_value(&name, value)
             } else {
                 self.arguments(&name, value, None)
@@ -181,6 +185,10 @@ impl Translator<'_> {
                 let found = self.repetitions(&name, value, Some(entry));
                 out.extend(found.into_iter().map(|(at, args)| simple(&name, at, args)));
             }
+            Some(Entry {
+                block: BlockKind::Optional(_),
+                ..
+            }) => self.optional_blocks(&name, value, scope, out),
             Some(entry) if entry.block_takes_args() => {
                 self.argument_blocks(&name, value, scope, out);
             }
@@ -280,6 +288,43 @@ impl Translator<'_> {
         }
     }
 
+    /// `log_format`: a mapping from the first arguments to the other ones, or to a block; or a list of such mappings and of
+    /// whole occurrences.
+    fn optional_blocks(
+        &mut self,
+        name: &Word,
+        value: &Node,
+        scope: Scope,
+        out: &mut Vec<Directive>,
+    ) {
+        let elements = match &value.value {
+            Value::List(elements) => elements.iter().map(Rc::as_ref).collect(),
+            _ => vec![value],
+        };
+        for element in elements {
+            let Value::Map { pairs, .. } = &element.value else {
+                let args = self.arguments(name, element, scope.entry(&name.text));
+                out.extend(args.map(|args| simple(name, value_place(name, element), args)));
+                continue;
+            };
+            for Named {
+                name: first,
+                key,
+                value,
+            } in self.named(pairs, Keys::Arguments(&name.text))
+            {
+                let at = first.span;
+                let args = self.key_words(key, first);
+                out.extend(match &value.value {
+                    Value::Map { .. } => self.block(name, args, at, value, scope),
+                    _ => self
+                        .rest_of_arguments(name, args, value)
+                        .map(|args| simple(name, at, args)),
+                });
+            }
+        }
+    }
+
     /// One block directive.
     fn block(
         &mut self,
@@ -371,18 +416,28 @@ impl Translator<'_> {
         } in self.named(pairs, Keys::Arguments(&name.text))
         {
             let at = first.span;
-            let mut args = self.key_words(key, first);
-            match &value.value {
-                Value::Scalar(scalar) if scalar.is_null() => {}
-                Value::Scalar(scalar) => args.push(verbatim(scalar, value.span)),
-                _ => match self.arguments(name, value, None) {
-                    Some(rest) => args.extend(rest),
-                    None => continue,
-                },
-            }
-            found.push((at, args));
+            let args = self.key_words(key, first);
+            found.extend(
+                self.rest_of_arguments(name, args, value)
+                    .map(|args| (at, args)),
+            );
         }
         found
+    }
+
+    /// The arguments that stand in a key, and the value's: one argument as it is, or a list of them.
+    fn rest_of_arguments(
+        &mut self,
+        name: &Word,
+        mut args: Vec<Word>,
+        value: &Node,
+    ) -> Option<Vec<Word>> {
+        match &value.value {
+            Value::Scalar(scalar) if scalar.is_null() => {}
+            Value::Scalar(scalar) => args.push(verbatim(scalar, value.span)),
+            _ => args.extend(self.arguments(name, value, None)?),
+        }
+        Some(args)
     }
 
     /// The arguments of one occurrence; `None` where there is no occurrence (`off` for a directive without arguments) or

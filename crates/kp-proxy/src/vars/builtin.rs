@@ -328,7 +328,12 @@ fn recorded(builtin: Builtin, exchange: &Exchange, out: &mut Vec<u8>) -> Option<
 }
 
 fn of_attempts(builtin: Builtin, attempts: &[Attempt], out: &mut Vec<u8>) -> Option<bool> {
-    let write: fn(&Attempt, &mut Vec<u8>) = match builtin {
+    Some(upstream::list(attempts, out, of_attempt(builtin)?))
+}
+
+/// How a variable that has a value for each attempt is written for one of them.
+pub(crate) fn of_attempt(builtin: Builtin) -> Option<fn(&Attempt, &mut Vec<u8>)> {
+    Some(match builtin {
         Builtin::UpstreamAddr => |attempt, out| out.extend_from_slice(attempt.address.as_bytes()),
         Builtin::UpstreamStatus => |attempt, out| upstream::status(attempt.status, out),
         Builtin::UpstreamConnectTime => |attempt, out| upstream::time(attempt.connect_ms, out),
@@ -338,8 +343,7 @@ fn of_attempts(builtin: Builtin, attempts: &[Attempt], out: &mut Vec<u8>) -> Opt
         Builtin::UpstreamBytesSent => |attempt, out| number(attempt.bytes_sent, out),
         Builtin::UpstreamBytesReceived => |attempt, out| number(attempt.bytes_received, out),
         _ => return None,
-    };
-    Some(upstream::list(attempts, out, write))
+    })
 }
 
 fn request_id(evaluation: Evaluation<'_>, exchange: &mut Exchange, out: &mut Vec<u8>) -> bool {

@@ -8,7 +8,7 @@ pub(crate) mod headers;
 mod tls;
 mod upstream;
 
-pub(crate) use builtin::{hexadecimal, remote_address};
+pub(crate) use builtin::{hexadecimal, of_attempt, remote_address};
 pub(crate) use headers::forwarded_for;
 
 use crate::answer_kind::Fault;

@@ -1,7 +1,7 @@
 //! Access log lines and the error log's words about a request.
 
 use crate::support::{World, get};
-use kp_proxy::{access_line, error_context};
+use kp_proxy::{ErrorFacts, access_line};
 
 fn lines(world: &World, exchange: &mut kp_proxy::Exchange) -> String {
     let location = &world.config().http.locations[exchange.location.index()];
@@ -10,6 +10,9 @@ fn lines(world: &World, exchange: &mut kp_proxy::Exchange) -> String {
         let before = out.len();
         let written = access_line(&mut out, log, exchange, world.program(), &world.context());
         assert_eq!(written, out.len() > before);
+        if written {
+            out.push(b'\n');
+        }
     }
     String::from_utf8(out).expect("text")
 }
@@ -99,7 +102,7 @@ fn the_error_log_s_context() {
     let world = World::new("location / { proxy_pass http://u/up/; }");
     let context = |exchange: &kp_proxy::Exchange| {
         let mut out = String::new();
-        error_context(&mut out, exchange, &world.context());
+        ErrorFacts::of_exchange(exchange, &world.context()).write_text(&mut out);
         out
     };
     let mut exchange = world.exchange(&get("/a", "Referer: http://r.test/\r\n"));

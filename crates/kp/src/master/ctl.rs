@@ -66,6 +66,11 @@ impl Master {
                     file.map(|path| path.display().to_string())
                         .unwrap_or_default()
                 }
+                LogTarget::Syslog(id) => {
+                    let syslog = config.and_then(|config| config.syslogs.get(id.index()));
+                    let server = syslog.map(|syslog| syslog.server_name());
+                    format!("syslog:server={}", server.unwrap_or_default())
+                }
             },
             level: error_log::level_name(log.level).into(),
         };
