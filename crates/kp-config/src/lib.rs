@@ -40,6 +40,11 @@ use resolve::Environment;
 use std::collections::HashSet;
 use std::path::PathBuf;
 
+/// A time as directives have it: `30`, `1m30s`, `500ms`.
+pub fn duration(text: &str) -> Option<std::time::Duration> {
+    value::time(text, value::Finest::Milliseconds)
+}
+
 /// The pid file, where `pid` is not given.
 pub const PID: &str = "/run/kp.pid";
 /// The error log, where neither `error_log` nor `-e` is given.

@@ -29,6 +29,11 @@ pub(crate) struct Drain {
 }
 
 impl Drain {
+    /// When everything ends that is not over; [`NEVER`]: it does not.
+    pub(crate) fn end_ms(&self) -> u64 {
+        self.end_ms
+    }
+
     /// When [`Worker::is_drained`] has something to do.
     pub(crate) fn due_ms(&self, is_listening: bool) -> u64 {
         if is_listening {

@@ -148,7 +148,7 @@ impl Worker {
     }
 
     /// What an exchange waits for, derived from its state.
-    fn wants(&self, active: &Active) -> Wants {
+    pub(crate) fn wants(&self, active: &Active) -> Wants {
         let upstream = active.upstream.and_then(|key| self.upstreams.peek(key));
         let connecting = upstream.is_some_and(|upstream| {
             matches!(
@@ -285,11 +285,11 @@ impl Worker {
 
 /// What an exchange waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Wants {
-    client_read: bool,
+pub(crate) struct Wants {
+    pub(crate) client_read: bool,
     client_write: bool,
-    connect: bool,
-    upstream_write: bool,
+    pub(crate) connect: bool,
+    pub(crate) upstream_write: bool,
     upstream_read: bool,
 }
 

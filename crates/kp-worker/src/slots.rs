@@ -125,6 +125,15 @@ impl<T> Slots<T> {
             .filter(|slot| slot.generation == key.generation)
     }
 
+    /// Everything in it that is not lent.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Key, &T)> {
+        let slots = self.chunks.iter().flatten().zip(0..);
+        slots.filter_map(|(slot, index)| {
+            let generation = slot.generation;
+            Some((Key { index, generation }, slot.value.as_ref()?))
+        })
+    }
+
     /// Keys of everything in it, for sweeps such as a drain.
     pub(crate) fn keys(&self) -> Vec<Key> {
         let mut keys = Vec::with_capacity(self.len);
@@ -183,5 +192,17 @@ mod tests {
             assert_eq!(slots.peek(*key), Some(&n));
         }
         assert_eq!(slots.keys(), keys);
+        slots.remove(keys[CHUNK]);
+        slots.lend(keys[7]);
+        let rest = keys
+            .iter()
+            .zip(0..)
+            .filter(|(_, n)| ![7, CHUNK].contains(n));
+        assert!(
+            slots
+                .iter()
+                .map(|(key, n)| (key, *n))
+                .eq(rest.map(|(key, n)| (*key, n)))
+        );
     }
 }

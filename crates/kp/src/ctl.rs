@@ -4,7 +4,6 @@
 //! a command means is the master's affair; with `--json` its answer is passed on as it is.
 
 mod show;
-#[allow(dead_code)]
 mod table;
 pub(crate) mod words;
 

@@ -1,12 +1,28 @@
 //! What `kp ctl` sends and gets, as JSON: commands and what is said when one is refused. The answers to the commands that are
 //! done are the affair of those who do them.
 
+use kp_worker::inquiry::{ClientConnection, PeerConnections, RequestInFlight};
 use serde::{Deserialize, Serialize};
 
 /// What the master is to do or to tell.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "command", rename_all = "kebab-case", deny_unknown_fields)]
 pub(crate) enum Command {
+    /// The oldest requests in flight.
+    Requests {
+        /// So many.
+        #[serde(default = "usual_limit")]
+        limit: usize,
+        /// Only those that are in flight for at least so long.
+        #[serde(default)]
+        longer_ms: u64,
+    },
+    /// The oldest connections of clients, and connections to upstreams.
+    Connections {
+        /// So many.
+        #[serde(default = "usual_limit")]
+        limit: usize,
+    },
     /// Shows the level of the error logs, or changes it.
     LogLevel {
         /// A level, or [`RESET`]; `None`: show it.
@@ -14,6 +30,13 @@ pub(crate) enum Command {
         level: Option<String>,
     },
 }
+
+fn usual_limit() -> usize {
+    LIMIT
+}
+
+/// So many requests or connections are shown if nothing else is said.
+pub(crate) const LIMIT: usize = 50;
 
 /// The level that gives every error log its own again.
 pub(crate) const RESET: &str = "reset";
@@ -44,6 +67,34 @@ impl Refusal {
     }
 }
 
+/// The answer to `requests`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Requests {
+    /// How many are in flight, those included that are not shown.
+    pub(crate) in_flight: usize,
+    /// The oldest first.
+    pub(crate) requests: Vec<RequestInFlight>,
+    /// Workers that have answered.
+    pub(crate) workers: usize,
+    /// Process ids of workers that have not.
+    pub(crate) unanswered: Vec<i32>,
+}
+
+/// The answer to `connections`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Connections {
+    /// How many clients are connected, those included that are not shown.
+    pub(crate) clients: usize,
+    /// The oldest first.
+    pub(crate) connections: Vec<ClientConnection>,
+    /// Connections to upstreams, by peer.
+    pub(crate) upstreams: Vec<PeerConnections>,
+    /// Workers that have answered.
+    pub(crate) workers: usize,
+    /// Process ids of workers that have not.
+    pub(crate) unanswered: Vec<i32>,
+}
+
 /// The answer to `log-level`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct LogLevels {
@@ -54,7 +105,7 @@ pub(crate) struct LogLevels {
     /// Workers that know of it.
     pub(crate) workers: usize,
     /// Process ids of workers that have not said in time that they know.
-    pub(crate) silent: Vec<i32>,
+    pub(crate) unanswered: Vec<i32>,
 }
 
 /// One `error_log`.

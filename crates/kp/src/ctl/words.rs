@@ -2,8 +2,9 @@
 //! completions come.
 
 use crate::cli::{self, Options};
-use crate::control::command::Command;
+use crate::control::command::{Command, LIMIT};
 use kp_config::suggest;
+use kp_worker::inquiry::ROWS_MAX;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 
@@ -36,7 +37,6 @@ pub(crate) struct Flag {
 #[derive(Debug, Default)]
 struct Parts {
     arguments: Vec<String>,
-    #[allow(dead_code)]
     flags: Vec<(&'static str, String)>,
 }
 
@@ -44,21 +44,82 @@ impl Parts {
     fn argument(&self, index: usize) -> Option<String> {
         self.arguments.get(index).cloned()
     }
+
+    /// The value of an option; the last one counts.
+    fn flag(&self, flag: &Flag) -> Option<&str> {
+        let mut given = self.flags.iter().rev();
+        let found = given.find(|(name, _)| *name == flag.name);
+        found.map(|(_, value)| value.as_str())
+    }
+
+    fn limit(&self) -> Result<usize, String> {
+        self.flag(&LIMIT_FLAG).map_or(Ok(LIMIT), |text| {
+            let number = text
+                .parse()
+                .ok()
+                .filter(|limit| (1..=ROWS_MAX).contains(limit));
+            number.ok_or_else(|| format!("--limit is a number from 1 to {ROWS_MAX}"))
+        })
+    }
+
+    fn longer_ms(&self) -> Result<u64, String> {
+        self.flag(&LONGER_FLAG).map_or(Ok(0), |text| {
+            let time = kp_config::duration(text);
+            let ms = time.and_then(|time| u64::try_from(time.as_millis()).ok());
+            ms.ok_or_else(|| "--longer is a time as in the configuration: 500ms, 5s, 1m".into())
+        })
+    }
 }
 
 /// All commands.
-pub(crate) const FORMS: &[Form] = &[Form {
-    words: &["log-level"],
-    arguments: "[LEVEL|reset]",
-    count: (0, 1),
-    flags: &[],
-    about: "show or change the level of every error log, until reset or a restart",
-    command: |parts| {
-        Ok(Command::LogLevel {
-            level: parts.argument(0),
-        })
+pub(crate) const FORMS: &[Form] = &[
+    Form {
+        words: &["requests"],
+        arguments: "",
+        count: (0, 0),
+        flags: &[LIMIT_FLAG, LONGER_FLAG],
+        about: "requests in flight, the oldest first: where each of them waits, and what will end it",
+        command: |parts| {
+            Ok(Command::Requests {
+                limit: parts.limit()?,
+                longer_ms: parts.longer_ms()?,
+            })
+        },
     },
-}];
+    Form {
+        words: &["connections"],
+        arguments: "",
+        count: (0, 0),
+        flags: &[LIMIT_FLAG],
+        about: "connections of clients, the oldest first, and those to each peer",
+        command: |parts| {
+            Ok(Command::Connections {
+                limit: parts.limit()?,
+            })
+        },
+    },
+    Form {
+        words: &["log-level"],
+        arguments: "[LEVEL|reset]",
+        count: (0, 1),
+        flags: &[],
+        about: "show or change the level of every error log, until reset or a restart",
+        command: |parts| {
+            Ok(Command::LogLevel {
+                level: parts.argument(0),
+            })
+        },
+    },
+];
+
+const LIMIT_FLAG: Flag = Flag {
+    name: "--limit",
+    needs: "N",
+};
+const LONGER_FLAG: Flag = Flag {
+    name: "--longer",
+    needs: "TIME",
+};
 
 /// A command line that was understood.
 #[derive(Debug)]

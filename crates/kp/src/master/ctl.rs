@@ -2,13 +2,18 @@
 
 use super::Master;
 use super::inquiries::{Purpose, Round};
-use crate::control::command::{Command, ConfiguredLog, LogLevels, RESET, Refusal};
+use crate::control::command::{
+    Command, ConfiguredLog, Connections, LogLevels, RESET, Refusal, Requests,
+};
 use crate::control::{Answer, AskerId};
 use kp_config::model::{ErrorLog, Level, LogTarget};
 use kp_config::suggest;
 use kp_worker::error_log::{self, LEVELS};
-use kp_worker::inquiry::Inquiry;
+use kp_worker::inquiry::{ClientConnection, Findings, Inquiry, PeerConnections, ROWS_MAX};
 use serde::Serialize;
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 impl Master {
     /// Does what a command says; the answer may come later.
@@ -26,6 +31,18 @@ impl Master {
     /// `None`: the answer comes later.
     fn command(&mut self, asker: AskerId, command: Command) -> Result<Option<Answer>, Refusal> {
         match command {
+            Command::Requests { limit, longer_ms } => {
+                let limit = allowed(limit)?;
+                let inquiry = Inquiry::Requests { limit, longer_ms };
+                self.inquire(asker, Purpose::Requests(limit), &inquiry)?;
+                Ok(None)
+            }
+            Command::Connections { limit } => {
+                let limit = allowed(limit)?;
+                let inquiry = Inquiry::Connections { limit };
+                self.inquire(asker, Purpose::Connections(limit), &inquiry)?;
+                Ok(None)
+            }
             Command::LogLevel { level: None } => {
                 let workers = self.crews.iter().map(|crew| crew.workers.len()).sum();
                 Ok(Some(done(&self.log_levels(workers, Vec::new()))))
@@ -48,15 +65,19 @@ impl Master {
 
     /// Answers who asked for what the workers were asked for.
     pub(super) fn conclude(&mut self, round: Round) {
+        let workers = round.findings.len();
+        let findings = round.findings.into_iter().map(|(_, findings)| findings);
         let answer = match round.purpose {
-            Purpose::LogLevel => {
-                done(&self.log_levels(round.findings.len(), round.waiting.clone()))
+            Purpose::LogLevel => done(&self.log_levels(workers, round.waiting)),
+            Purpose::Requests(limit) => done(&requests(findings, limit, workers, round.waiting)),
+            Purpose::Connections(limit) => {
+                done(&connections(findings, limit, workers, round.waiting))
             }
         };
         self.answer(round.asker, &answer);
     }
 
-    fn log_levels(&self, workers: usize, silent: Vec<i32>) -> LogLevels {
+    fn log_levels(&self, workers: usize, unanswered: Vec<i32>) -> LogLevels {
         let config = self.newest_crew().map(|crew| &crew.prepared.config);
         let shown = |log: &ErrorLog| ConfiguredLog {
             log: match log.target {
@@ -79,9 +100,85 @@ impl Master {
             in_force: error_log::forced_level().map(|level| error_log::level_name(level).into()),
             configured: logs.into_iter().flatten().map(shown).collect(),
             workers,
-            silent,
+            unanswered,
         }
     }
+}
+
+/// How many a worker describes.
+fn allowed(limit: usize) -> Result<usize, Refusal> {
+    if limit > ROWS_MAX {
+        return Err(Refusal::new(format!("the limit is at most {ROWS_MAX}")));
+    }
+    Ok(limit)
+}
+
+/// All workers' requests as one list.
+fn requests(
+    findings: impl Iterator<Item = Findings>,
+    limit: usize,
+    workers: usize,
+    unanswered: Vec<i32>,
+) -> Requests {
+    let mut all = Requests {
+        in_flight: 0,
+        requests: Vec::new(),
+        workers,
+        unanswered,
+    };
+    for one in findings {
+        if let Findings::Requests {
+            in_flight,
+            requests,
+        } = one
+        {
+            all.in_flight = all.in_flight.saturating_add(in_flight);
+            all.requests.extend(requests);
+        }
+    }
+    all.requests.sort_by_key(|request| Reverse(request.age_ms));
+    all.requests.truncate(limit);
+    all
+}
+
+/// All workers' connections as one list.
+fn connections(
+    findings: impl Iterator<Item = Findings>,
+    limit: usize,
+    workers: usize,
+    unanswered: Vec<i32>,
+) -> Connections {
+    let mut all = Connections {
+        clients: 0,
+        connections: Vec::new(),
+        upstreams: Vec::new(),
+        workers,
+        unanswered,
+    };
+    let mut peers: BTreeMap<(String, String), PeerConnections> = BTreeMap::new();
+    for one in findings {
+        if let Findings::Connections {
+            clients,
+            connections,
+            upstreams,
+        } = one
+        {
+            all.clients = all.clients.saturating_add(clients);
+            all.connections.extend(connections);
+            for peer in upstreams {
+                let name = (peer.upstream.clone(), peer.peer.clone());
+                match peers.entry(name) {
+                    Entry::Vacant(place) => drop(place.insert(peer)),
+                    Entry::Occupied(mut place) => place.get_mut().add(&peer),
+                }
+            }
+        }
+    }
+    all.upstreams = peers.into_values().collect();
+    let age = |connection: &ClientConnection| Reverse(connection.age_ms);
+    all.connections.sort_by_key(age);
+    all.connections.truncate(limit);
+    all
 }
 
 /// `None`: each log has its own.

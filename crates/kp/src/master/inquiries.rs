@@ -25,6 +25,10 @@ const FINDINGS_MAX_BYTES: u64 = 8 << 20;
 pub(super) enum Purpose {
     /// The error logs have another level.
     LogLevel,
+    /// So many requests in flight are told.
+    Requests(usize),
+    /// So many connections are told.
+    Connections(usize),
 }
 
 /// One inquiry.
