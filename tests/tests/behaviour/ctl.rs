@@ -1,12 +1,16 @@
 //! `kp ctl`: what a running kp is asked and told on its control socket.
 
 use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
 
+use kp_tests::client::Client;
+use kp_tests::dns::{Dns, Reply};
 use kp_tests::wait::{self, SOON};
-use kp_tests::{Kp, Setup};
+use kp_tests::{Kp, Origin, Port, Setup};
 use nix::sys::signal::Signal;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// A server that answers.
 fn answering() -> Setup {
@@ -216,5 +220,395 @@ fn what_is_no_command_is_refused() {
     wait::until(SOON, "the level", || {
         json(&kp, &["log-level"])["in_force"] == "info"
     });
+    assert_eq!(kp.get("/").status(), 200);
+}
+
+/// An origin that lets every kind of wait happen, by the path that is asked for.
+fn waiting_origin() -> Origin {
+    Origin::start(|conversation| {
+        let head = conversation.head()?;
+        let path = head.line.split(' ').nth(1).unwrap_or_default().to_owned();
+        if path.starts_with("/tunnel") {
+            conversation.send("HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n")?;
+        } else if path.starts_with("/part") {
+            conversation.send("HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\nten bytes!")?;
+        } else if path.starts_with("/much") || path.starts_with("/slow") {
+            conversation.send("HTTP/1.1 200 OK\r\nContent-Length: 40000000\r\n\r\n")?;
+            for _ in 0..400 {
+                conversation.send_bytes(vec![b'x'; 100_000])?;
+            }
+        }
+        conversation.stall();
+        Ok(())
+    })
+}
+
+/// A listening socket whose queue is full: further connections wait. What keeps it full comes with it.
+fn unreachable() -> (socket2::Socket, SocketAddr, Vec<TcpStream>) {
+    let listener =
+        socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).expect("a socket");
+    let any: SocketAddr = "127.0.0.1:0".parse().expect("an address");
+    listener.bind(&any.into()).expect("binding");
+    listener.listen(0).expect("listening");
+    let address = listener.local_addr().expect("an address");
+    let address = address.as_socket().expect("an IP address");
+    let brief = Duration::from_millis(100);
+    let fill = (0..8).map_while(|_| TcpStream::connect_timeout(&address, brief).ok());
+    let fill = fill.collect();
+    (listener, address, fill)
+}
+
+const WAITING: &str = "%MAIN% http { %HTTP%
+    limit_req_zone $server_name zone=turns:1m rate=1r/m;
+    resolver %DNS%;
+    upstream one { server %ORIGIN% max_conns=1; queue 5 timeout=50s; }
+    upstream dead { server %DEAD1% max_fails=0; server %DEAD2% max_fails=0; server %DEAD3% max_fails=0; }
+    server { listen %LISTEN%; server_name site.test; client_max_body_size 0; client_body_timeout 40s;
+        location / { proxy_pass http://%ORIGIN%; }
+        location /turns { limit_req zone=turns burst=5; proxy_pass http://%ORIGIN%; }
+        location /pause { proxy_pass http://dead; proxy_next_upstream_tries 3; proxy_retry_backoff base=3600s max=3600s; }
+        location /queue { proxy_pass http://one; }
+        location /name { set $name silent.test; proxy_pass http://$name:80; resolver_timeout 45s; }
+        location /full { proxy_pass http://%FULL%; proxy_connect_timeout 41s; }
+        location /shake { proxy_pass https://%SILENT%; }
+        location /send { proxy_pass http://%ORIGIN%; proxy_send_timeout 42s; }
+        location /much { proxy_pass http://%ORIGIN%; proxy_buffering off; send_timeout 43s; }
+        location /slow/client { proxy_pass http://%ORIGIN%; limit_rate 1000; }
+        location /slow/peer { proxy_pass http://%ORIGIN%; proxy_limit_rate 1000; }
+        location /silent { proxy_pass http://%ORIGIN%; proxy_read_timeout 44s; proxy_try_timeout 30s; }
+        location /tunnel { proxy_pass http://%ORIGIN%; proxy_upgrade_timeout 1h; }
+    } }";
+
+/// The request for a target among those in flight; the one whose head is not whole has none.
+fn in_flight(kp: &Kp, target: &str) -> Option<Value> {
+    let answer = json(kp, &["requests"]);
+    let requests = answer["requests"].as_array().expect("a list");
+    requests.iter().find(|one| one["uri"] == target).cloned()
+}
+
+/// Waits until it waits for this.
+fn waits_for(kp: &Kp, target: &str, what: &str) -> Value {
+    let mut found = Value::Null;
+    wait::until(SOON, &format!("{target} to wait for {what}"), || {
+        found = in_flight(kp, target).unwrap_or_default();
+        found["waits_for"] == what
+    });
+    found
+}
+
+fn timeouts(request: &Value) -> Vec<(String, u64)> {
+    let timeouts = request["timeouts"].as_array().expect("a list");
+    let one = |timeout: &Value| {
+        let directive = timeout["directive"].as_str().expect("a name").to_owned();
+        (directive, timeout["in_ms"].as_u64().expect("a time"))
+    };
+    timeouts.iter().map(one).collect()
+}
+
+#[test]
+fn requests_in_flight_say_where_they_wait() {
+    let origin = waiting_origin();
+    let dns = Dns::start();
+    dns.set_all("silent.test", &Reply::silence());
+    let (_listener, full, _fill) = unreachable();
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("a listener");
+    let silent_address = silent.local_addr().expect("an address").to_string();
+    let dead: Vec<Port> = (0..3).map(|_| Port::take()).collect();
+    let mut setup = Setup::new(WAITING)
+        .with("ORIGIN", origin.address())
+        .with("DNS", dns.address())
+        .with("FULL", full.to_string())
+        .with("SILENT", &silent_address)
+        .allow("(111: Connection refused)");
+    for (number, port) in (1..).zip(&dead) {
+        setup = setup.with(&format!("DEAD{number}"), port.address());
+    }
+    let kp = setup.start();
+    assert_eq!(json(&kp, &["requests"])["in_flight"], 0);
+    let said = ctl(&kp, &["requests"]).stdout;
+    assert_eq!(said, "no request is in flight\n");
+
+    let mut clients = Vec::new();
+    let mut open = |bytes: &str| {
+        let mut client = kp.client();
+        client.send(bytes);
+        clients.push(client);
+    };
+    let get = |target: &str| format!("GET {target} HTTP/1.1\r\nHost: site.test\r\n\r\n");
+    open("GET /head HTTP/1.1\r\nHost: si");
+    open("POST /body HTTP/1.1\r\nHost: site.test\r\nContent-Length: 100\r\n\r\nten bytes!");
+    for target in [
+        "/turns/1",
+        "/turns/2",
+        "/queue/1",
+        "/pause",
+        "/name",
+        "/full",
+        "/shake",
+        "/slow/client",
+        "/slow/peer",
+        "/silent",
+        "/part",
+    ] {
+        open(&get(target));
+    }
+    open(
+        "GET /tunnel HTTP/1.1\r\nHost: site.test\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n",
+    );
+    let mut reads_nothing = Client::connect_narrow(&kp.address(), 8 * 1024);
+    reads_nothing.send(get("/much"));
+    let mut sends_much = kp.client();
+    sends_much.send("POST /send HTTP/1.1\r\nHost: site.test\r\nContent-Length: 30000000\r\n\r\n");
+    // As much as all buffers on the way take.
+    sends_much.send_for(&vec![b'x'; 29_000_000], Duration::from_secs(2));
+
+    let address = origin.address();
+    waits_for(&kp, "/queue/1", "response-head");
+    open(&get("/queue/2"));
+    for (target, what, on, directive, at_most_ms) in [
+        ("", "head", "", "client_header_timeout", 60_000),
+        ("/body", "request-body", "", "client_body_timeout", 40_000),
+        ("/turns/2", "rate-limit", "", "", 0),
+        ("/queue/2", "queue", "one", "queue", 50_000),
+        ("/pause", "backoff", "dead", "", 0),
+        ("/name", "name", "silent.test", "resolver_timeout", 45_000),
+        (
+            "/full",
+            "connect",
+            &full.to_string(),
+            "proxy_connect_timeout",
+            41_000,
+        ),
+        (
+            "/shake",
+            "handshake",
+            &silent_address,
+            "proxy_connect_timeout",
+            60_000,
+        ),
+        (
+            "/send",
+            "send-request",
+            &address,
+            "proxy_send_timeout",
+            42_000,
+        ),
+        (
+            "/silent",
+            "response-head",
+            &address,
+            "proxy_try_timeout",
+            30_000,
+        ),
+        (
+            "/part",
+            "response-body",
+            &address,
+            "proxy_read_timeout",
+            60_000,
+        ),
+        ("/much", "client", "", "send_timeout", 43_000),
+        ("/slow/client", "limit-rate", "", "", 0),
+        ("/slow/peer", "proxy-limit-rate", &address, "", 0),
+        (
+            "/tunnel",
+            "tunnel",
+            &address,
+            "proxy_upgrade_timeout",
+            3_600_000,
+        ),
+    ] {
+        let request = waits_for(&kp, target, what);
+        assert_eq!(request["waits_on"], on, "{request}");
+        let running = timeouts(&request);
+        match running.first() {
+            Some((first, in_ms)) => {
+                assert_eq!(first, directive, "{request}");
+                assert!(*in_ms <= at_most_ms, "{request}");
+            }
+            None => assert_eq!(directive, "", "{request}"),
+        }
+        let goes_on = ["rate-limit", "backoff", "limit-rate", "proxy-limit-rate"].contains(&what);
+        assert_eq!(request["goes_on_in_ms"].is_u64(), goes_on, "{request}");
+        if !target.is_empty() {
+            assert_eq!(request["server"], "site.test");
+            assert!(["GET", "POST"].contains(&request["method"].as_str().expect("a method")));
+        }
+        assert_eq!(request["worker"], kp.worker_pid());
+    }
+    let silent = in_flight(&kp, "/silent").expect("it waits");
+    assert_eq!(
+        (&silent["peer"], &silent["attempt"]),
+        (&json!(address), &json!(1))
+    );
+    assert_eq!(timeouts(&silent)[1].0, "proxy_read_timeout");
+    let (waited, age) = (silent["waited_ms"].as_u64(), silent["age_ms"].as_u64());
+    assert!(waited.is_some() && waited <= age, "{silent}");
+    let part = in_flight(&kp, "/part").expect("it waits");
+    assert!(part["bytes_out"].as_u64() > Some(10), "{part}");
+    let body = in_flight(&kp, "/body").expect("it waits");
+    assert!(body["bytes_in"].as_u64() > Some(50), "{body}");
+    let pause = in_flight(&kp, "/pause").expect("it waits");
+    assert_eq!(
+        (&pause["attempt"], &pause["upstream"]),
+        (&json!(2), &json!("dead"))
+    );
+
+    people_read_it(&kp, &address);
+    drop((clients, reads_nothing, sends_much));
+}
+
+/// The same requests in words, cut and filtered.
+fn people_read_it(kp: &Kp, address: &str) {
+    let said = ctl(kp, &["requests"]).stdout;
+    let origin = format!("waits for the response head from {address} for ");
+    for part in [
+        "17 requests are in flight\n",
+        "GET site.test/silent  from 127.0.0.1:",
+        &origin,
+        "waits for the rest of the request head from the client for ",
+        "waits in the queue of upstream \"one\" for a free place for ",
+        "waits for the addresses of \"silent.test\"",
+        "is held back by limit_rate, goes on in ",
+        "attempt 1 at ",
+        "proxy_try_timeout in ",
+    ] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    let two = json(kp, &["requests", "--limit", "2"]);
+    assert_eq!(two["in_flight"], 17);
+    let ages: Vec<u64> = two["requests"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .map(|one| one["age_ms"].as_u64().expect("a time"))
+        .collect();
+    assert!(ages.len() == 2 && ages[0] >= ages[1], "{ages:?}");
+    let said = ctl(kp, &["requests", "--limit=1"]).stdout;
+    assert!(
+        said.starts_with("17 requests are in flight; the oldest 1:\n"),
+        "{said}"
+    );
+    let none = json(kp, &["requests", "--longer", "1h"]);
+    assert_eq!(none["requests"], json!([]));
+    for bad in ["0", "1001", "x"] {
+        assert_eq!(ctl(kp, &["requests", "--limit", bad]).code, 2);
+    }
+}
+
+#[test]
+fn what_a_client_sends_does_not_steer_the_terminal() {
+    let origin = waiting_origin();
+    let kp = Setup::base(&origin).start();
+    let mut client = kp.client();
+    client.send("GET /silent?\u{9b}2J\u{202e} HTTP/1.1\r\nHost: t\r\n\r\n");
+    wait::until(SOON, "the request", || {
+        json(&kp, &["requests"])["in_flight"] == 1
+    });
+    for arguments in [&["requests"][..], &["--json", "requests"]] {
+        let said = ctl(&kp, arguments).stdout;
+        assert!(
+            said.chars().all(|one| !one.is_control() || one == '\n'),
+            "{said}"
+        );
+        assert!(said.is_ascii(), "{said}");
+    }
+}
+
+#[test]
+fn connections_say_who_is_connected_and_what_it_does() {
+    let origin = waiting_origin();
+    let kp = Setup::base(&origin)
+        .server("location /own { return 200 own; }")
+        .start();
+    let new = kp.client();
+    let mut idle = kp.client();
+    for _ in 0..3 {
+        assert_eq!(
+            idle.ask("GET /own HTTP/1.1\r\nHost: t\r\n\r\n").status(),
+            200
+        );
+    }
+    let mut head = kp.client();
+    head.send("GET /own HT");
+    let mut busy = kp.client();
+    busy.send("GET /silent HTTP/1.1\r\nHost: t\r\n\r\n");
+    let state = |client: &Client| {
+        let answer = json(&kp, &["connections"]);
+        let address = client.local_address().to_string();
+        let all = answer["connections"].as_array().expect("a list").clone();
+        all.into_iter()
+            .find(|one| one["client"] == address)
+            .unwrap_or_default()
+    };
+    for (client, what, requests) in [
+        (&new, "new", 0),
+        (&idle, "idle", 3),
+        (&head, "head", 1),
+        (&busy, "request", 1),
+    ] {
+        wait::until(SOON, what, || state(client)["state"] == what);
+        let found = state(client);
+        assert_eq!(found["requests"], requests, "{found}");
+        assert_eq!(
+            (&found["listener"], &found["tls"]),
+            (&json!(kp.address()), &json!(""))
+        );
+        assert_eq!(found["ends_in_ms"].is_u64(), what != "request", "{found}");
+    }
+    let answer = json(&kp, &["connections"]);
+    assert_eq!(answer["clients"], 4);
+    wait::until(SOON, "the connection to the origin", || {
+        let upstreams = &json(&kp, &["connections"])["upstreams"];
+        *upstreams
+            == json!([{"upstream": "u", "peer": origin.address(), "connecting": 0, "busy": 1, "idle": 0}])
+    });
+    let said = ctl(&kp, &["connections"]).stdout;
+    for part in [
+        "4 clients are connected\n",
+        "reading head",
+        "request 1",
+        "idle",
+        &origin.address(),
+    ] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+}
+
+/// Two workers with 2,000 connections between them answer in time, and go on serving meanwhile.
+#[test]
+fn thousands_of_connections_are_glanced_at_quickly() {
+    let _ = nix::sys::resource::setrlimit(nix::sys::resource::Resource::RLIMIT_NOFILE, 8192, 8192);
+    let kp = Setup::new(
+        "worker_processes 2; worker_rlimit_nofile 8192; events { worker_connections 4096; }
+         http { server { listen %LISTEN% backlog=4096; client_header_timeout 1h; return 200 ok; } }",
+    )
+    .start();
+    kp.wait_workers(2);
+    let address: SocketAddr = kp.address().parse().expect("an address");
+    let mut crowd: Vec<TcpStream> = (0..2000)
+        .map(|_| TcpStream::connect(address).expect("connecting"))
+        .collect();
+    for stream in crowd.iter_mut().take(1000) {
+        stream.write_all(b"GET / HT").expect("a part of a head");
+    }
+    wait::until(SOON, "all connections", || {
+        json(&kp, &["connections"])["clients"] == 2000
+            && json(&kp, &["requests"])["in_flight"] == 1000
+    });
+    for arguments in [
+        &["connections", "--limit", "1000"][..],
+        &["requests", "--limit", "1000"],
+    ] {
+        let start = Instant::now();
+        let answer = json(&kp, arguments);
+        assert!(
+            start.elapsed() < Duration::from_secs(1),
+            "{:?}",
+            start.elapsed()
+        );
+        assert_eq!(answer[arguments[0]].as_array().map(Vec::len), Some(1000));
+        assert_eq!(answer["workers"], 2);
+    }
     assert_eq!(kp.get("/").status(), 200);
 }

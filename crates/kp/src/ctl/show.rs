@@ -24,7 +24,7 @@ fn requests(answer: Requests) -> String {
         (_, 0) => "no request is in flight\n".to_owned(),
         (_, 1) => "1 request is in flight\n".to_owned(),
         _ if shown == all => format!("{all} requests are in flight\n"),
-        _ => format!("{all} requests are in flight, {shown} are shown\n"),
+        _ => format!("{all} requests are in flight; the oldest {shown}:\n"),
     };
     for request in &answer.requests {
         text.push('\n');
@@ -115,7 +115,7 @@ fn connections(answer: Connections) -> String {
         (_, 0) => "no client is connected\n".to_owned(),
         (_, 1) => "1 client is connected\n".to_owned(),
         _ if shown == all => format!("{all} clients are connected\n"),
-        _ => format!("{all} clients are connected, {shown} are shown\n"),
+        _ => format!("{all} clients are connected; the oldest {shown}:\n"),
     };
     let mut clients = Table::new(&[
         Column::Numbers("AGE"),
@@ -255,7 +255,7 @@ mod tests {
         };
         assert_eq!(
             requests(answer),
-            "3 requests are in flight, 1 are shown\n\
+            "3 requests are in flight; the oldest 1:\n\
              \n    12.3 s  GET example.com/a\\u{1b}b  from 192.0.2.1:5000, request 2 of *17 in worker 4711\n\
              \x20           waits for the response head from 10.0.0.1:80 for 1.2 s\n\
              \x20           100 B in, 2.0 KiB out; attempt 2 at 10.0.0.1:80; proxy_read_timeout in 58.8 s\n\
