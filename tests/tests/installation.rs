@@ -100,6 +100,8 @@ fn an_installation_has_everything_in_its_place() {
         ("opt/kp/share/man/man5/kp.yaml.5", 0o644),
         ("opt/kp/share/man/man5/kp.conf.5", 0o644),
         ("opt/kp/share/doc/kp/examples/container.yaml", 0o644),
+        ("opt/kp/share/doc/kp/examples/grafana-kp.json", 0o644),
+        ("opt/kp/share/doc/kp/examples/kp-rules.yml", 0o644),
         ("opt/kp/lib/systemd/system/kp.service", 0o644),
         ("etc/init.d/kp", 0o755),
         ("etc/default/kp", 0o644),

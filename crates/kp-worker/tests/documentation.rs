@@ -64,6 +64,13 @@ all: 200 `ok`, or 503 with `draining` (kp ends; not so in a reload, since the ne
 used up), or with `health upstream=NAME` also `no usable peer in upstream \"NAME\"`: all are `down`, draining, kept out by a
 check, ejected, or rest after failures. Full ones (`max_conns`) count as usable.
 
+## A board and alerts
+
+`etc/grafana/kp.json` is a Grafana board (import it, choose the Prometheus data source): whether all is well, clients, reasons,
+upstreams, kp itself; job, instance, virtual host and upstream can be chosen. `etc/prometheus/kp-rules.yml` has alerts
+(`rule_files` in `prometheus.yml`); their thresholds are beginnings. An installed kp has both in its `examples`. A test sees to
+it that they ask for nothing that kp does not have, and that the alerts come when they should.
+
 ## All metrics
 
 | name | type | labels | unit | meaning |
