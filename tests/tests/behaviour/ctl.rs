@@ -70,7 +70,7 @@ fn the_level_of_every_error_log_is_changed_while_kp_runs() {
     let now = json(&kp, &["log-level", "debug"]);
     assert_eq!(now["in_force"], "debug");
     assert_eq!(now["workers"], 2);
-    assert_eq!(now["unanswered"], serde_json::json!([]));
+    assert_eq!(now["silent"], serde_json::json!([]));
     assert_eq!(now["configured"][0]["level"], "notice");
     // Such a line is written at level info only; a client that leaves in the middle of a head causes one.
     let mut client = kp.client();
@@ -124,7 +124,7 @@ fn a_worker_that_does_not_answer_is_named() {
     let said = ctl(&kp, &["log-level", "warn"]);
     assert!(kp_tests::process::signal(stuck, Signal::SIGCONT));
     assert_eq!(answer["workers"], 1);
-    assert_eq!(answer["unanswered"], serde_json::json!([stuck]));
+    assert_eq!(answer["silent"], serde_json::json!([stuck]));
     let named = format!("worker process {stuck} has not answered in 1 s\n");
     assert!(said.stdout.contains(&named), "{}", said.stdout);
     assert_eq!(json(&kp, &["log-level"])["in_force"], "warn");

@@ -77,7 +77,7 @@ pub(crate) struct Requests {
     /// Workers that have answered.
     pub(crate) workers: usize,
     /// Process ids of workers that have not.
-    pub(crate) unanswered: Vec<i32>,
+    pub(crate) silent: Vec<i32>,
 }
 
 /// The answer to `connections`.
@@ -92,7 +92,7 @@ pub(crate) struct Connections {
     /// Workers that have answered.
     pub(crate) workers: usize,
     /// Process ids of workers that have not.
-    pub(crate) unanswered: Vec<i32>,
+    pub(crate) silent: Vec<i32>,
 }
 
 /// The answer to `log-level`.
@@ -105,7 +105,7 @@ pub(crate) struct LogLevels {
     /// Workers that know of it.
     pub(crate) workers: usize,
     /// Process ids of workers that have not said in time that they know.
-    pub(crate) unanswered: Vec<i32>,
+    pub(crate) silent: Vec<i32>,
 }
 
 /// One `error_log`.

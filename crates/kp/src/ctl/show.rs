@@ -30,7 +30,7 @@ fn requests(answer: Requests) -> String {
         text.push('\n');
         text.push_str(&one_request(request));
     }
-    text + &unanswered(&answer.unanswered)
+    text + &silent(&answer.silent)
 }
 
 /// Three lines: which it is, where it waits, what will end it.
@@ -166,7 +166,7 @@ fn connections(answer: Connections) -> String {
         text.push_str("\nconnections to upstreams:\n");
         text.push_str(&peers.text(""));
     }
-    text + &unanswered(&answer.unanswered)
+    text + &silent(&answer.silent)
 }
 
 fn state_of(connection: &ClientConnection) -> String {
@@ -201,11 +201,11 @@ fn log_levels(levels: LogLevels) -> String {
         text.push_str("\nmain context as configured:\n");
         text.push_str(&table.text("  "));
     }
-    text + &unanswered(&levels.unanswered)
+    text + &silent(&levels.silent)
 }
 
 /// Workers that have not answered.
-fn unanswered(pids: &[i32]) -> String {
+fn silent(pids: &[i32]) -> String {
     let mut text = String::new();
     for pid in pids {
         // Writing to a String cannot fail.
@@ -251,7 +251,7 @@ mod tests {
             in_flight: 3,
             requests: vec![request(WaitsFor::ResponseHead)],
             workers: 1,
-            unanswered: vec![99],
+            silent: vec![99],
         };
         assert_eq!(
             requests(answer),

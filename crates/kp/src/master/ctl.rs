@@ -77,7 +77,7 @@ impl Master {
         self.answer(round.asker, &answer);
     }
 
-    fn log_levels(&self, workers: usize, unanswered: Vec<i32>) -> LogLevels {
+    fn log_levels(&self, workers: usize, silent: Vec<i32>) -> LogLevels {
         let config = self.newest_crew().map(|crew| &crew.prepared.config);
         let shown = |log: &ErrorLog| ConfiguredLog {
             log: match log.target {
@@ -100,7 +100,7 @@ impl Master {
             in_force: error_log::forced_level().map(|level| error_log::level_name(level).into()),
             configured: logs.into_iter().flatten().map(shown).collect(),
             workers,
-            unanswered,
+            silent,
         }
     }
 }
@@ -118,13 +118,13 @@ fn requests(
     findings: impl Iterator<Item = Findings>,
     limit: usize,
     workers: usize,
-    unanswered: Vec<i32>,
+    silent: Vec<i32>,
 ) -> Requests {
     let mut all = Requests {
         in_flight: 0,
         requests: Vec::new(),
         workers,
-        unanswered,
+        silent,
     };
     for one in findings {
         if let Findings::Requests {
@@ -146,14 +146,14 @@ fn connections(
     findings: impl Iterator<Item = Findings>,
     limit: usize,
     workers: usize,
-    unanswered: Vec<i32>,
+    silent: Vec<i32>,
 ) -> Connections {
     let mut all = Connections {
         clients: 0,
         connections: Vec::new(),
         upstreams: Vec::new(),
         workers,
-        unanswered,
+        silent,
     };
     let mut peers: BTreeMap<(String, String), PeerConnections> = BTreeMap::new();
     for one in findings {
