@@ -1,8 +1,12 @@
 //! Why kp answers by itself or ends what it began: the same words in the access log, in a header and in the error log.
 
+use std::collections::BTreeSet;
+
 use kp_tests::incident::{CASES, Does, Incident};
+use kp_tests::metrics::Metrics;
 use kp_tests::wait::{self, SOON};
 use kp_tests::{Kp, Origin, Request, Response, Setup};
+use nix::sys::signal::Signal;
 
 /// Every case of the incident, one after the other at one kp.
 ///
@@ -259,4 +263,112 @@ fn a_trace_is_begun_or_continued() {
             }
         }
     }
+}
+
+/// After the incident the metric has as many ends of each reason as the log.
+#[test]
+fn reasons_are_counted() {
+    let incident = Incident::default();
+    let kp = incident
+        .setup()
+        .server("location = /metrics { access_log off; metrics; }")
+        .start();
+    for case in CASES {
+        incident.happen(&kp, case);
+    }
+    let metrics = Metrics::of(&kp.address(), "/metrics");
+    let log = kp.text("incident.log");
+    let reasons: BTreeSet<&str> = CASES.iter().map(|case| case.reason).collect();
+    for reason in reasons.into_iter().filter(|reason| *reason != "-") {
+        let logged = log
+            .lines()
+            .filter(|line| line.split('|').nth(2) == Some(reason));
+        let example = CASES.iter().find(|case| case.reason == reason);
+        let words = example.map_or("", |case| case.detail).split(' ');
+        let side = words
+            .into_iter()
+            .find_map(|word| word.strip_prefix("side="));
+        let series = format!(
+            "kp_failures_total{{reason=\"{reason}\",side=\"{}\"}}",
+            side.unwrap_or_default()
+        );
+        assert_eq!(metrics.value(&series), logged.count() as f64, "{reason}");
+    }
+}
+
+/// A worker that has to end before its request does.
+#[test]
+fn a_shutdown_is_a_reason() {
+    let origin = Origin::start(|conversation| {
+        conversation.request()?;
+        conversation.stall();
+        Ok(())
+    });
+    let kp = Setup::base(&origin)
+        .main("worker_shutdown_timeout 300ms;")
+        .http("log_format end '$kp_reason $kp_reason_detail'; access_log end.log end;")
+        .start();
+    let mut client = kp.client();
+    client.send("GET / HTTP/1.1\r\nHost: t\r\n\r\n");
+    origin.wait_requests(1);
+    kp.signal(Signal::SIGQUIT);
+    assert_eq!(
+        kp.lines("end.log", 1),
+        [
+            "shutdown phase=await_head side=kp directive=worker_shutdown_timeout attempt=1 closed_by=kp"
+        ]
+    );
+}
+
+/// All `$upstream_*` have one value per attempt: `, ` between attempts, ` : ` behind an internal redirect, `-` for what
+/// there was not. nginx logs the same for the same configuration.
+#[test]
+fn every_attempt_has_its_place_in_the_lists() {
+    let incident = Incident::default();
+    let kp = incident
+        .setup()
+        .http(
+            "log_format lists '$upstream_status|$upstream_connect_time|$upstream_header_time|$upstream_response_time|$upstream_response_length|$upstream_bytes_sent|$upstream_bytes_received'; access_log lists.log lists;",
+        )
+        .start();
+    // A time is `t`, since it may be anything.
+    let rows = [
+        ("/well", "200|t|t|t|2|31|40"),
+        ("/retried", "502, 200|-, t|-, t|t, t|0, 2|0, 37|0, 40"),
+        (
+            "/fallback",
+            "502 : 200|- : t|- : t|t : t|0 : 2|0 : 35|0 : 40",
+        ),
+        ("/second", "502, 504|-, t|-, -|t, t|0, 0|0, 36|0, 0"),
+        ("/refused", "502|-|-|t|0|0|0"),
+        ("/reset", "502|t|-|t|0|32|0"),
+        ("/hang", "504|t|-|t|0|31|0"),
+        ("/truncated", "200|t|t|t|2|36|41"),
+        ("/nobody", "502|-|-|t|0|0|0"),
+        ("/expired", "502|-|-|t|0|0|0"),
+        ("/return", "-|-|-|-|-|-|-"),
+        ("/there", "-|-|-|-|-|-|-"),
+    ];
+    for (at, (path, expected)) in rows.into_iter().enumerate() {
+        let request = format!("GET {path} HTTP/1.1\r\nHost: t\r\n\r\n");
+        let mut client = kp.client();
+        client.send(request);
+        let _ = client.try_response("GET", SOON);
+        let line = kp.lines("lists.log", at + 1).pop().unwrap_or_default();
+        assert_eq!(without_times(&line), expected, "{path}");
+    }
+}
+
+/// The line with `t` for every time.
+fn without_times(line: &str) -> String {
+    let columns = line.split('|').map(|column| {
+        let values = column.split(' ').map(|word| {
+            let value = word.trim_end_matches(',');
+            let is_time = value.len() >= 5 && value.as_bytes()[value.len() - 4] == b'.';
+            let shown = if is_time { "t" } else { value };
+            format!("{shown}{}", &word[value.len()..])
+        });
+        values.collect::<Vec<_>>().join(" ")
+    });
+    columns.collect::<Vec<_>>().join("|")
 }

@@ -341,6 +341,39 @@ fn the_table() {
     }
 }
 
+/// Whoever ended the connection is named; of what goes on, and of what cannot be known, nobody is.
+#[test]
+fn who_closed() {
+    use Cause::*;
+    let (client, upstream, own) = (Some(Side::Client), Some(Side::Upstream), Some(Side::Own));
+    for (cause, expected) in [
+        (ClientGone, client),
+        (ClientCut, client),
+        (ConnectFailed(ECONNREFUSED), upstream),
+        // No route: there was nobody to close.
+        (ConnectFailed(113), None),
+        (UpstreamReset(104), upstream),
+        (BodyTruncated, upstream),
+        (StaleConnection, upstream),
+        (ConnectTimeout, own),
+        (UpstreamTimeout, own),
+        (BodyTimeout, own),
+        (UpstreamInvalidHead, own),
+        (TlsVerify, own),
+        (TlsHandshake, None),
+        (BadRequest, own),
+        (ClientHeadTimeout, own),
+        (ClientSendTimeout, own),
+        (Shutdown, own),
+        (NoLivePeer, None),
+        (AccessDenied, None),
+        (Loop, None),
+    ] {
+        let failure = Failure::new(Phase::AwaitHead, cause);
+        assert_eq!(failure.closed_by(), expected, "{cause:?}");
+    }
+}
+
 /// The sentences people's log scanners look for.
 #[test]
 fn texts_are_nginx_s() {
