@@ -93,7 +93,16 @@ pub struct Rendered {
     pub body: Vec<u8>,
 }
 
-/// Appends the head of a page and, but for a HEAD, the page.
+/// The head of a page is in the buffer.
+#[derive(Debug)]
+pub struct PageReply {
+    /// What is to be done with the connection, and the length of the head.
+    pub sent: Answered,
+    /// The text that follows, and how; `None`: nothing does, since only the head was asked for.
+    pub body: Option<(Vec<u8>, Framing)>,
+}
+
+/// Appends the head of a page. The page itself may be long, and is sent as the client takes it.
 pub fn page(
     out: &mut Vec<u8>,
     page: Rendered,
@@ -101,7 +110,7 @@ pub fn page(
     program: &Program,
     context: &Context<'_>,
     keep: bool,
-) -> Answered {
+) -> PageReply {
     // What may have been carried over from an upstream speaks of another body.
     let fields = &mut exchange.response.carried;
     fields.clear();
@@ -116,12 +125,21 @@ pub fn page(
         _ => Reason::Page,
     };
     let answer = Answer {
-        body: Some(page.body),
+        body: Some(Vec::new()),
         interceptable: false,
         ..Answer::status(status, reason)
     };
     exchange.explain_answer(&answer);
-    write(out, &answer, b"", exchange, program, context, keep)
+    let whole = Whole {
+        answer: &answer,
+        body: Body::Text(&page.body),
+        fields: b"",
+    };
+    let (sent, framing) = whole.write_head(out, exchange, program, context, keep);
+    PageReply {
+        sent,
+        body: framing.map(|framing| (page.body, framing)),
+    }
 }
 
 /// What may be done with a file.
@@ -149,8 +167,6 @@ pub(crate) fn write(
     keep: bool,
 ) -> Answered {
     let location = &context.config.http.locations[exchange.location.index()];
-    let status = wire_status(answer.status);
-    let keep = keep && status >= 200 && !(answer.body.is_none() && closes(status));
     let page = if answer.body.is_none() {
         page_of(answer.status)
     } else {
@@ -160,54 +176,88 @@ pub(crate) fn write(
         Some(_) => server_name(location, exchange, program, context),
         None => Vec::new(),
     };
-    let body = match (&page, &answer.body) {
-        (Some(page), _) => Body::Page(page, &server),
-        (None, Some(text)) => Body::Text(text),
-        (None, None) => Body::Empty,
+    let whole = Whole {
+        answer,
+        body: match (&page, &answer.body) {
+            (Some(page), _) => Body::Page(page, &server),
+            (None, Some(text)) => Body::Text(text),
+            (None, None) => Body::Empty,
+        },
+        fields,
     };
-    let bodiless = matches!(status, 100..=199 | 204 | 304);
-    let framing = if bodiless {
-        Framing::None
-    } else if !is_head(exchange)
-        && can_chunk(exchange, location)
-        && expects_trailers(location, status)
-    {
-        Framing::Chunked
-    } else {
-        Framing::Length(body.length() as u64)
-    };
-    let start = out.len();
-    let head = ClientHead::open(out, status, None, exchange.location, program, context);
-    exchange.response.status = status;
-    head.server_date(out, true, true, exchange, program, context);
-    write_retry_after(out, exchange);
-    match body {
-        Body::Page(..) => out.extend_from_slice(b"Content-Type: text/html\r\n"),
-        Body::Text(_) if !bodiless && !carries(&exchange.response.carried, Known::ContentType) => {
-            write_content_type(out, exchange, location, context);
-        }
-        Body::Text(_) | Body::Empty => {}
-    }
-    write_framing(out, framing);
-    head.connection(out, keep);
-    if let Some(target) = &answer.location {
-        write_location(out, target, exchange, location, context);
-    }
-    out.extend_from_slice(fields);
-    write_carried(
-        out,
-        &exchange.response.carried,
-        matches!(body, Body::Text(_)),
-    );
-    head.close(out, exchange, program, context);
-    let head_bytes = out.len() - start;
-    if !bodiless && !is_head(exchange) {
-        body.write(out, framing == Framing::Chunked);
+    let (answered, framing) = whole.write_head(out, exchange, program, context, keep);
+    if let Some(framing) = framing {
+        whole.body.write(out, framing == Framing::Chunked);
         if framing == Framing::Chunked {
             last_chunk(out, exchange, program, context);
         }
     }
-    Answered { keep, head_bytes }
+    answered
+}
+
+/// An answer with what stands behind its head.
+struct Whole<'a> {
+    answer: &'a Answer,
+    body: Body<'a>,
+    /// Lines that belong to this answer alone.
+    fields: &'a [u8],
+}
+
+impl Whole<'_> {
+    /// Appends the head. How the body follows, if it does.
+    fn write_head(
+        &self,
+        out: &mut Vec<u8>,
+        exchange: &mut Exchange,
+        program: &Program,
+        context: &Context<'_>,
+        keep: bool,
+    ) -> (Answered, Option<Framing>) {
+        let location = &context.config.http.locations[exchange.location.index()];
+        let answer = self.answer;
+        let status = wire_status(answer.status);
+        let keep = keep && status >= 200 && !(answer.body.is_none() && closes(status));
+        let bodiless = matches!(status, 100..=199 | 204 | 304);
+        let framing = if bodiless {
+            Framing::None
+        } else if !is_head(exchange)
+            && can_chunk(exchange, location)
+            && expects_trailers(location, status)
+        {
+            Framing::Chunked
+        } else {
+            Framing::Length(self.body.length() as u64)
+        };
+        let start = out.len();
+        let head = ClientHead::open(out, status, None, exchange.location, program, context);
+        exchange.response.status = status;
+        head.server_date(out, true, true, exchange, program, context);
+        write_retry_after(out, exchange);
+        match self.body {
+            Body::Page(..) => out.extend_from_slice(b"Content-Type: text/html\r\n"),
+            Body::Text(_)
+                if !bodiless && !carries(&exchange.response.carried, Known::ContentType) =>
+            {
+                write_content_type(out, exchange, location, context);
+            }
+            Body::Text(_) | Body::Empty => {}
+        }
+        write_framing(out, framing);
+        head.connection(out, keep);
+        if let Some(target) = &answer.location {
+            write_location(out, target, exchange, location, context);
+        }
+        out.extend_from_slice(self.fields);
+        write_carried(
+            out,
+            &exchange.response.carried,
+            matches!(self.body, Body::Text(_)),
+        );
+        head.close(out, exchange, program, context);
+        let head_bytes = out.len() - start;
+        let follows = !bodiless && !is_head(exchange);
+        (Answered { keep, head_bytes }, follows.then_some(framing))
+    }
 }
 
 /// What stands behind the head.

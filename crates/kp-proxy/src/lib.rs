@@ -50,7 +50,7 @@ mod tls_policy;
 pub mod trace;
 pub mod vars;
 
-pub use answer::{Answered, Rendered, answer, failure_answer, page};
+pub use answer::{Answered, PageReply, Rendered, answer, failure_answer, page};
 pub use answer_kind::{Answer, ErrorAction, Fault, Routed, fault_text};
 pub use client_head::last_chunk;
 pub use context::{Context, Facts, Now};

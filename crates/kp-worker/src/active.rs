@@ -5,6 +5,7 @@ use crate::files::OpenFile;
 use crate::memory::Weight;
 use crate::output::Output;
 use crate::pace::Pace;
+use crate::pages::Sending;
 use crate::token::Key;
 use crate::waiting::Place;
 use kp_config::model::UpstreamId;
@@ -176,6 +177,8 @@ pub(crate) enum ResponseStage {
     Opening,
     /// A file is sent.
     File(OpenFile),
+    /// A page about kp is sent.
+    Page(Sending),
     /// Everything was put into `to_client`.
     Complete,
 }

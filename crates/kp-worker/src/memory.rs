@@ -8,7 +8,7 @@
 //! Decides when requests are refused, when an answer may be held for a slow client and how much may wait in the kernel,
 //! and when memory goes back to the system. Does not count what a worker is born with.
 
-use crate::active::{Active, Collected, READ_MIN};
+use crate::active::{Active, Collected, READ_MIN, ResponseStage};
 use crate::buffers::BUFFER_BYTES;
 use crate::reactor::Worker;
 use crate::transport::Transport;
@@ -251,11 +251,16 @@ impl Worker {
             Collected::Memory(body) => body.capacity(),
             Collected::File(spill) => spill.bytes(),
         };
+        let page = match &active.response.stage {
+            ResponseStage::Page(page) => page.bytes(),
+            _ => 0,
+        };
         let mut bytes = EXCHANGE_BYTES
             + (active.exchange.bytes()
                 + active.to_client.bytes()
                 + active.to_upstream.bytes()
                 + collected
+                + page
                 + spooled) as u64;
         if let Some(client) = self.clients.peek(active.client) {
             let pending = !active.to_client.is_empty();

@@ -371,6 +371,7 @@ impl Worker {
             ResponseStage::Relaying => self.relay_response(active),
             ResponseStage::Tunnel(_) => self.tunnel(active),
             ResponseStage::File(_) => self.send_file(active),
+            ResponseStage::Page(_) => self.send_page(active),
             ResponseStage::Idle | ResponseStage::Opening | ResponseStage::Complete => Turn::Nothing,
         }
     }

@@ -35,6 +35,7 @@ mod log_json;
 mod log_targets;
 mod logs;
 mod memory;
+mod metric_sums;
 mod metrics;
 mod mishaps;
 mod name_attacks;

@@ -14,9 +14,11 @@ pub use families::{Family, families, metric_names};
 pub(crate) use stub_status::connections;
 
 use crate::active::{Active, ResponseStage};
+use crate::drive::Turn;
 use crate::jobs::{Job, Purpose};
 use crate::reactor::Worker;
 use kp_config::model::Page;
+use kp_http::Framing;
 use kp_proxy::Rendered;
 use kp_shm::Shm;
 use kp_tls::Tls;
@@ -84,12 +86,67 @@ impl Worker {
         self.jobs.submit(active.key, Purpose::Answer, job);
     }
 
-    /// A page is there: head and body go out.
+    /// A page is there: its head goes out, then the page as the client takes it.
     pub(crate) fn end_page(&mut self, active: &mut Active, rendered: Rendered) {
         let keep = self.may_persist(active);
-        let (sent, _) = self.write_client(active, |out, exchange, program, context| {
+        let (reply, _) = self.write_client(active, |out, exchange, program, context| {
             kp_proxy::page(out, rendered, exchange, program, context, keep)
         });
-        self.answered(active, sent);
+        self.answered(active, reply.sent);
+        if let Some((text, framing)) = reply.body {
+            active.response.out = framing;
+            active.response.stage = ResponseStage::Page(Sending { text, sent: 0 });
+        }
+    }
+
+    /// Puts the next piece of a page behind what the client took.
+    pub(crate) fn send_page(&mut self, active: &mut Active) -> Turn {
+        let ResponseStage::Page(sending) = &mut active.response.stage else {
+            return Turn::Nothing;
+        };
+        if active.to_client.len() > PIECE_BYTES / 2 {
+            return Turn::Nothing;
+        }
+        let chunked = active.response.out == Framing::Chunked;
+        let mut sending = std::mem::take(sending);
+        let piece = sending.next();
+        if piece.is_empty() {
+            active.response.stage = ResponseStage::Complete;
+            self.end_response(active);
+            return Turn::Moved;
+        }
+        if chunked {
+            let head = kp_http::encode::chunk_head(piece.len() as u64);
+            self.push_client(active, &[head.as_bytes(), piece, b"\r\n"]);
+        } else {
+            self.push_client(active, &[piece]);
+        }
+        active.response.stage = ResponseStage::Page(sending);
+        Turn::Moved
+    }
+}
+
+/// Bytes of a page that are sent at once: a client that keeps up gets sixteen of them in a turn of the loop.
+const PIECE_BYTES: usize = 64 * 1024;
+
+/// A page on its way.
+#[derive(Debug, Default)]
+pub(crate) struct Sending {
+    text: Vec<u8>,
+    sent: usize,
+}
+
+impl Sending {
+    /// Memory it holds.
+    pub(crate) fn bytes(&self) -> usize {
+        self.text.capacity()
+    }
+
+    /// The next piece; empty behind the last one.
+    fn next(&mut self) -> &[u8] {
+        let rest = self.text.get(self.sent..).unwrap_or_default();
+        let piece = rest.get(..PIECE_BYTES).unwrap_or(rest);
+        self.sent += piece.len();
+        piece
     }
 }
