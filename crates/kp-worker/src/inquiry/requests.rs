@@ -172,7 +172,10 @@ impl Worker {
                     .goes_on(deadlines.rate);
             }
             ResponseStage::Relaying => return of_peer(WaitsFor::ResponseBody, proxy.read_timeout),
-            ResponseStage::Idle | ResponseStage::AwaitHead | ResponseStage::Complete => {}
+            ResponseStage::Idle
+            | ResponseStage::AwaitHead
+            | ResponseStage::Page(_)
+            | ResponseStage::Complete => {}
         }
         if wants.client_read {
             let limit = location.client_body_timeout;
