@@ -41,6 +41,7 @@ pub(crate) struct HttpDraft {
     pub(crate) tls: TlsDraft,
     pub(crate) max_active_requests: Option<Spanned<u32>>,
     pub(crate) ticket_rotation: Option<Spanned<Duration>>,
+    pub(crate) metrics: Option<Spanned<bool>>,
     pub(crate) servers: Vec<ServerDraft>,
     pub(crate) upstreams: Vec<UpstreamDraft>,
     pub(crate) maps: Vec<Map>,

@@ -50,7 +50,7 @@ pub(super) fn resolve(
             .max_active_requests
             .map(|value| value.value)
             .filter(|max| *max > 0),
-        metrics: true,
+        metrics: or(draft.metrics, true),
         ticket_rotation: or(draft.ticket_rotation, Duration::from_secs(12 * 3600)),
         ..built
     };
