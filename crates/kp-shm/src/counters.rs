@@ -152,7 +152,7 @@ counters! {
     LoopWaiting, Counter, "loop_waiting_seconds", "microseconds", "Time in which the event loop waited for events.";
     BackpressureClient, Counter, "backpressure_client", "waits", "How often an upstream was not read because its client had no room.";
     BackpressureUpstream, Counter, "backpressure_upstream", "waits", "How often a client was not read because the upstream had no room for the request body.";
-    BuffersInUse, Gauge, "buffers_in_use", "buffers", "Buffers of the pool that hold bytes.";
+    BuffersInUse, Gauge, "buffers_in_use_bytes", "bytes", "Memory of the requests being worked on: their heads, bodies and buffers, and what the kernel holds for their sockets.";
     BuffersFree, Gauge, "buffers_free_bytes", "bytes", "Memory of buffers that wait in the pool.";
     DescriptorsOpen, Gauge, "descriptors_open", "descriptors", "Sockets of clients, upstreams and listeners that are open, as far as workers count them themselves.";
 }

@@ -15,8 +15,6 @@ const KEEP_ALL_BYTES: usize = 2048 * BUFFER_BYTES;
 pub(crate) struct Buffers {
     free: Vec<Vec<u8>>,
     free_bytes: usize,
-    /// Taken and not given back.
-    in_use: u64,
     /// What TLS sessions keep of records and messages that are not complete.
     kept_bytes: u64,
     /// Where TLS records pass through on their way from and to a socket.
@@ -28,7 +26,6 @@ pub(crate) struct Buffers {
 impl Buffers {
     /// An empty buffer with some capacity.
     pub(crate) fn take(&mut self) -> Vec<u8> {
-        self.in_use += 1;
         match self.free.pop() {
             Some(buffer) => {
                 self.free_bytes -= buffer.capacity();
@@ -36,11 +33,6 @@ impl Buffers {
             }
             None => Vec::with_capacity(BUFFER_BYTES),
         }
-    }
-
-    /// Buffers that hold bytes. One that outgrew the pool counts until it is given back.
-    pub(crate) fn in_use(&self) -> u64 {
-        self.in_use
     }
 
     /// Memory of the buffers that are free, bytes.
@@ -73,10 +65,6 @@ impl Buffers {
 
     /// Takes the memory of a buffer back; what is in it is forgotten.
     pub(crate) fn give(&mut self, buffer: &mut Vec<u8>) {
-        if buffer.capacity() == 0 {
-            return;
-        }
-        self.in_use = self.in_use.saturating_sub(1);
         let mut buffer = std::mem::take(buffer);
         if buffer.capacity() >= BUFFER_BYTES
             && buffer.capacity() <= KEEP_BYTES_MAX

@@ -152,7 +152,7 @@ impl Worker {
     /// The end of a turn of the loop: what is held, and how long the turn took since `clock.mono_us`.
     pub(crate) fn end_turn(&mut self) {
         self.counters
-            .set(Counter::BuffersInUse, self.buffers.in_use());
+            .set(Counter::BuffersInUse, self.memory.exchanges());
         self.counters
             .set(Counter::BuffersFree, self.buffers.free_bytes());
         let open = self.connections() + self.listeners.len();

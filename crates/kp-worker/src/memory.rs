@@ -121,6 +121,11 @@ impl Memory {
         self.level as u8
     }
 
+    /// What all exchanges weigh.
+    pub(crate) fn exchanges(&self) -> u64 {
+        self.exchanges.bytes
+    }
+
     /// When [`Worker::settle_memory`] has something to do.
     pub(crate) fn due_ms(&self) -> u64 {
         self.due_ms
