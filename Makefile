@@ -9,7 +9,7 @@ BIN ?= $(TARGET)/release/kp
 export CARGO PORT TARGET DESTDIR PREFIX BIN
 
 .DEFAULT_GOAL := help
-.PHONY: help build run reload test check bench fuzz install install-files deb deb-test nginx-tests probe clean bench-reload brownout experiments soak scale
+.PHONY: help build run reload test check bench fuzz install install-files deb deb-test nginx-tests probe clean bench-reload brownout experiments soak scale cost
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -48,6 +48,10 @@ bench-reload: ## what a reload under load costs clients, beside nginx; writes in
 	program=$$($(CARGO) test --locked -p kp-tests --test reload_cost --no-run --message-format json 2>/dev/null \
 	    | sed -n 's/.*"executable":"\([^"]*reload_cost[^"]*\)".*/\1/p') && \
 	scripts/bench-reload "$$program" "$$(realpath $(TARGET)/quick/kp)"
+
+cost: ## instructions of a request with and without `metrics`, by valgrind;
+	@scripts/need python3 valgrind
+	@scripts/cost
 
 brownout: ## a slow, a refusing and a healthy server under load, beside nginx; writes into docs/resilience.md
 	@scripts/need cargo cc python3

@@ -297,7 +297,7 @@ fn launch(
             Daemon::Child(parent) => waiting_parent = Some(parent),
         }
     }
-    let (house, signals) = House::open(place.prefix(), tickets)
+    let (house, signals) = House::open(place.prefix(), tickets, main.master_process)
         .and_then(|house| Ok((house, subscribe(main.master_process)?)))
         .map_err(|error| format!("the master cannot start ({})", report::numbered(&error)))?;
     process::set_title(&format!("kp: master process {}", program.command_line()));
@@ -395,13 +395,16 @@ fn become_daemon() -> io::Result<Daemon> {
 }
 
 impl House {
-    fn open(prefix: &Path, tickets: TicketRing) -> io::Result<Self> {
+    /// `forks`: there will be workers, who watch the master.
+    fn open(prefix: &Path, tickets: TicketRing, forks: bool) -> io::Result<Self> {
         let mut group_token = [0; 8];
         kp_sys::random(&mut group_token)?;
         Ok(Self {
             shm: Shm::create()?,
             tickets,
-            master: Some(process::pidfd_open(process::id())?),
+            master: forks
+                .then(|| process::pidfd_open(process::id()))
+                .transpose()?,
             hostname: kp_sys::hostname(),
             group_token,
             prefix: prefix.to_owned(),
