@@ -49,9 +49,10 @@ bench-reload: ## what a reload under load costs clients, beside nginx; writes in
 	    | sed -n 's/.*"executable":"\([^"]*reload_cost[^"]*\)".*/\1/p') && \
 	scripts/bench-reload "$$program" "$$(realpath $(TARGET)/quick/kp)"
 
-cost: ## instructions of a request with and without `metrics`, by valgrind;
-	@scripts/need python3 valgrind
-	@scripts/cost
+cost: ## instructions of a request with and without `metrics`, by valgrind
+	@scripts/need cargo cc python3 valgrind
+	$(CARGO) build --locked --profile quick -p kp
+	@BIN=$$(realpath $(TARGET)/quick/kp) scripts/cost
 
 brownout: ## a slow, a refusing and a healthy server under load, beside nginx; writes into docs/resilience.md
 	@scripts/need cargo cc python3

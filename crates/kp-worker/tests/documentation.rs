@@ -47,7 +47,11 @@ looks like a client on this machine: let `deny` and `allow` decide there, or giv
   several addresses is one series. `peer` is `$upstream_addr`. There is room for 1024 virtual hosts, 512 groups and 4096 peers;
   the rest counts in series whose labels are `other`, and `kp_series_without_room` says so. What is not configured any more is
   told of for some minutes, and then it is gone.
-- `metrics off;` in `http` turns everything off that has such labels.
+- The counts of what is gone are gone with it, as Prometheus expects: moved to another series they would look like a burst
+  there. So a sum over labels may become less when something is taken out of the configuration, while a rate, taken before the
+  sum as above, does not; what is counted for kp as a whole never goes back.
+- `metrics off;` in `http` turns everything off that has such labels. A proxied request takes about 29,000 instructions and
+  with `metrics on` 100 more, less than half a hundredth (`make cost` measures it).
 
 With it one can ask:
 
