@@ -4,10 +4,11 @@ use crate::balance;
 use crate::budget::Budget;
 use crate::hash;
 use crate::ketama::Ring;
+use crate::lineup::Member;
 use crate::measure::{self, Shown};
 use crate::outliers::{Answer, PeerChange};
 use crate::peer::Peer;
-use crate::roster::{Member, Roster, Slot};
+use crate::roster::{Roster, Slot};
 use crate::tried::Tried;
 use kp_config::model::{Balancer, OutlierDetection, PeerAddress, Upstream, UpstreamId};
 use kp_shm::{CheckRow, PeerCell, Row, SeriesRow, SessionZone, Shm, UpstreamCell};
@@ -334,15 +335,16 @@ impl Group {
     }
 
     fn set_members(&mut self, line: usize, members: &[Member], now_ms: u64) -> Vec<Slot> {
-        let Some(gone) = self.roster.replace(&mut self.peers, line, members, now_ms) else {
+        let changes = self.roster.replace(&mut self.peers, line, members, now_ms);
+        let Some(changes) = changes else {
             return Vec::new();
         };
         self.arrange();
-        gone
+        changes.gone
     }
 
     /// Computes what depends on who the peers are.
-    fn arrange(&mut self) {
+    pub(crate) fn arrange(&mut self) {
         self.roster.place(&self.peers);
         let names = self.roster.number(&mut self.peers);
         let (peers, line) = (&self.peers, &mut self.line);

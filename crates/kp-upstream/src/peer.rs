@@ -4,10 +4,14 @@
 //! one; then one request may try it, and only its success clears the failures. The trial is claimed by replacing the
 //! health word, so that of all processes exactly one makes it.
 
+use crate::lineup::Wanted;
+use crate::md5;
 use crate::roster::Slot;
-use kp_config::model::PeerAddress;
-use kp_shm::{CheckRow, Health, PeerCell, PeerRow, SeriesRow};
+use kp_config::model::{PeerAddress, ServerLine};
+use kp_config::overrides::Settings;
+use kp_shm::{CheckRow, Ejection, Health, PeerCell, PeerRow, SeriesRow};
 use std::cell::Cell;
+use std::time::Duration;
 
 /// Settings and facts of one address.
 #[derive(Debug)]
@@ -18,6 +22,8 @@ pub(crate) struct Peer {
     pub(crate) slot: Slot,
     /// The server line it came from.
     pub(crate) line: usize,
+    /// Which of those with the same address it is.
+    pub(crate) which: Vec<u8>,
     /// Number of the server name it came from; equal names have equal numbers.
     pub(crate) server: u32,
     pub(crate) weight: u32,
@@ -49,6 +55,62 @@ pub(crate) struct Peer {
 }
 
 impl Peer {
+    /// Whether it is this one already, in every respect that can change.
+    pub(crate) fn is(&self, wanted: &Wanted) -> bool {
+        let settings = Settings {
+            weight: self.weight,
+            max_conns: self.max_conns,
+            down: self.down,
+            drain: self.drain,
+        };
+        (&self.name, &self.which, self.line, self.backup)
+            == (&wanted.name, &wanted.which, wanted.line, wanted.backup)
+            && settings == wanted.settings
+    }
+
+    /// Takes over what its server line says and no setting changes.
+    pub(crate) fn obey(&mut self, server: &ServerLine) {
+        let whole_ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        self.max_fails = server.max_fails.min(u16::MAX.into());
+        self.fail_timeout_ms = whole_ms(server.fail_timeout);
+        self.slow_start_ms = whole_ms(server.slow_start);
+        self.sid = if server.route.is_empty() {
+            md5::hexadecimal(self.name.as_bytes())
+        } else {
+            server.route.clone()
+        };
+    }
+
+    /// Takes over what can be changed at run time.
+    pub(crate) fn set(&mut self, settings: &Settings) {
+        self.weight = settings.weight;
+        self.max_conns = settings.max_conns;
+        self.down = settings.down;
+        self.drain = settings.drain;
+    }
+
+    /// Forgets failures and ejection; whoever was left alone for them begins slowly.
+    pub(crate) fn forget(&self, now_ms: u64) {
+        let was_out = self.is_out(now_ms);
+        self.forgive();
+        loop {
+            let ejection = self.facts.ejection();
+            let none = Ejection {
+                times: 0,
+                out: false,
+                until_ms: 0,
+            };
+            if self.facts.replace_ejection(ejection, none) {
+                break;
+            }
+        }
+        self.facts.forget_answers();
+        self.change_penalty(|_| 0);
+        if was_out {
+            self.begin_slow_start(now_ms);
+        }
+    }
+
     /// Whether a request may be sent to it now.
     pub(crate) fn is_usable(&self, now_ms: u64) -> bool {
         !self.drain && self.is_usable_for_its_own(now_ms)
@@ -340,6 +402,7 @@ mod tests {
                 name: String::new(),
                 slot: Slot::nth(0),
                 line: 0,
+                which: Vec::new(),
                 server: 0,
                 weight: 1,
                 backup: false,

@@ -1,25 +1,16 @@
-//! Who belongs to a group: built from the configuration, changed while kp runs.
+//! The peers of a group: hired and dismissed as its lineup says, when the configuration is read and while kp runs.
 //!
 //! Gives every peer a slot, which names it wherever it stands among the others, and finds its rows of shared memory.
 //! Who leaves while attempts are under way is kept aside until the last of them has ended. Does not decide who is asked.
 
-use crate::md5;
+use crate::lineup::{Lineup, Member, Wanted};
 use crate::peer::Peer;
-use kp_config::model::{PeerAddress, ServerLine, Upstream};
+use kp_config::model::Upstream;
+use kp_config::overrides::GroupOverrides;
 use kp_shm::{CheckRow, Key, PeerCell, PeerRow, Row, Shm};
 use std::cell::Cell;
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
-
-/// An address that belongs to a server line now.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Member {
-    /// Where to connect.
-    pub address: PeerAddress,
-    /// Its weight; 0: the line's.
-    pub weight: u32,
-    /// Whether it is asked only when the others cannot be.
-    pub backup: bool,
-}
 
 /// The name of a peer within its group, and which of those that had it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -51,7 +42,7 @@ enum At {
 /// The slots and rows of a group.
 #[derive(Debug)]
 pub(crate) struct Roster {
-    upstream: Upstream,
+    pub(crate) lineup: Lineup,
     pub(crate) shm: Shm,
     pub(crate) process: Row,
     /// Identity of the group's weights: a round is comparable only among equal ones.
@@ -62,109 +53,161 @@ pub(crate) struct Roster {
     gone: Vec<Peer>,
     /// Private rows whose peers are gone; they cannot be freed.
     spare: Vec<PeerRow>,
-    /// Lines whose addresses were set once.
-    known: Vec<bool>,
     /// Peers have series.
     pub(crate) measured: bool,
+    /// Peers of the same address and name in other lines, while everybody is looked for.
+    twins: Vec<Peer>,
+}
+
+/// What became of the peers.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Changes {
+    /// Those who belong to the group no longer.
+    pub(crate) gone: Vec<Slot>,
+    /// Those that are down from now on.
+    pub(crate) silenced: Vec<Slot>,
 }
 
 impl Roster {
     /// The roster, and the peers the configuration names: primaries, then backups.
     pub(crate) fn new(upstream: &Upstream, shm: &Shm, process: Row) -> (Self, Vec<Peer>) {
+        let lineup = Lineup::new(upstream);
         let mut roster = Self {
-            upstream: upstream.clone(),
+            weights: lineup.weights(),
+            lineup,
             shm: *shm,
             process,
-            weights: weights_of(upstream),
             slots: Vec::new(),
             free: VecDeque::new(),
             gone: Vec::new(),
             spare: Vec::new(),
-            known: vec![false; upstream.servers.len()],
             measured: false,
+            twins: Vec::new(),
         };
-        // The same address twice is two peers.
-        let mut met: HashMap<&PeerAddress, u64> = HashMap::new();
-        let mut peers = Vec::new();
-        for backup in [false, true] {
-            for (line, server) in upstream.servers.iter().enumerate() {
-                for address in server.addresses.iter().filter(|_| server.backup == backup) {
-                    let count = met.entry(address).or_insert(0);
-                    let ordinal = count.to_le_bytes();
-                    *count += 1;
-                    let member = Member {
-                        address: address.clone(),
-                        weight: 0,
-                        backup,
-                    };
-                    peers.push(roster.hire(line, server, &member, &ordinal));
-                }
-            }
-        }
+        let wanted = roster.lineup.wanted();
+        let hire = |wanted| roster.hire(wanted);
+        let peers = wanted.into_iter().filter_map(hire).collect();
         (roster, peers)
     }
 
     /// The group's configuration.
     pub(crate) fn upstream(&self) -> &Upstream {
-        &self.upstream
+        self.lineup.upstream()
     }
 
-    /// Replaces a line's peers and returns who is gone; `None` if nothing changes.
+    /// Replaces a line's addresses; `None` if nothing changes.
     pub(crate) fn replace(
         &mut self,
         peers: &mut Vec<Peer>,
         line: usize,
         members: &[Member],
         now_ms: u64,
-    ) -> Option<Vec<Slot>> {
-        let server = self.upstream.servers.get(line)?.clone();
-        let wanted = in_order(members, &server);
-        let is_known = self
-            .known
-            .get_mut(line)
-            .is_some_and(|known| std::mem::replace(known, true));
-        let (mut here, mut there) = (Vec::new(), Vec::new());
+    ) -> Option<Changes> {
+        let is_known = self.lineup.set_members(line, members)?;
+        // A line's first addresses are not new.
+        self.muster(peers, is_known.then_some(now_ms), now_ms)
+    }
+
+    /// Replaces what was changed at run time; `None` if nothing changes. Nobody is new to a process that has just begun:
+    /// its time is 0.
+    pub(crate) fn steer(
+        &mut self,
+        peers: &mut Vec<Peer>,
+        overrides: Option<&GroupOverrides>,
+        now_ms: u64,
+    ) -> Option<Changes> {
+        if !self.lineup.set_overrides(overrides) {
+            return None;
+        }
+        self.muster(peers, (now_ms != 0).then_some(now_ms), now_ms)
+    }
+
+    /// Brings the peers in line with the lineup. Who stays keeps identity, place in the round, failures and attempts. Who
+    /// comes begins slowly, if a time is given for it and nobody else knows it already.
+    fn muster(
+        &mut self,
+        peers: &mut Vec<Peer>,
+        new_ms: Option<u64>,
+        now_ms: u64,
+    ) -> Option<Changes> {
+        let wanted = self.lineup.wanted();
+        let weights = self.lineup.weights();
+        let another_round = weights != self.weights;
+        let unchanged = wanted.len() == peers.len()
+            && !another_round
+            && wanted.iter().zip(&*peers).all(|(one, peer)| peer.is(one));
+        if unchanged {
+            return None;
+        }
+        self.weights = weights;
+        let mut changes = Changes::default();
+        let mut here: HashMap<(String, Vec<u8>), Peer> = HashMap::new();
         for peer in peers.drain(..) {
-            if peer.line == line {
-                &mut here
-            } else {
-                &mut there
+            let identity = (peer.name.clone(), peer.which.clone());
+            // Two lines of one name have each address twice.
+            match here.entry(identity) {
+                Entry::Vacant(place) => drop(place.insert(peer)),
+                Entry::Occupied(_) => self.twins.push(peer),
             }
-            .push(peer);
         }
-        *peers = there;
-        let same = |(peer, member): (&Peer, &Member)| {
-            (&peer.address, peer.weight, peer.backup)
-                == (&member.address, member.weight, member.backup)
+        for one in wanted {
+            let known = here
+                .remove(&(one.name.clone(), one.which.clone()))
+                .or_else(|| take(&mut self.twins, &one));
+            // Who comes back may have left in another round.
+            let (known, another_round) = match known {
+                Some(peer) => (Some(peer), another_round),
+                None => (take(&mut self.gone, &one), true),
+            };
+            let peer = match known {
+                Some(mut peer) => {
+                    if !peer.down && one.settings.down {
+                        changes.silenced.push(peer.slot);
+                    }
+                    self.brief(&mut peer, &one, now_ms);
+                    if another_round {
+                        self.begin_round(&mut peer);
+                    }
+                    Some(peer)
+                }
+                None => self.hire(one).inspect(|peer| {
+                    if let Some(new_ms) = new_ms
+                        && peer.facts.is_first()
+                    {
+                        peer.begin_slow_start(new_ms);
+                    }
+                }),
+            };
+            peers.extend(peer);
+        }
+        let left: Vec<Peer> = here.into_values().chain(self.twins.drain(..)).collect();
+        changes.gone = left.into_iter().map(|peer| self.dismiss(peer)).collect();
+        changes.gone.sort_by_key(|slot| slot.index);
+        Some(changes)
+    }
+
+    /// Tells a peer what holds for it now.
+    fn brief(&self, peer: &mut Peer, wanted: &Wanted, now_ms: u64) {
+        if let Some(server) = self.lineup.server(wanted.line) {
+            peer.obey(server);
+        }
+        let came_up = peer.down && !wanted.settings.down;
+        (peer.line, peer.backup) = (wanted.line, wanted.backup);
+        peer.scale = self.lineup.scale();
+        peer.set(&wanted.settings);
+        if came_up {
+            peer.begin_slow_start(now_ms);
+        }
+    }
+
+    /// A round among other weights begins at its beginning, for all processes that have the same ones.
+    fn begin_round(&mut self, peer: &mut Peer) {
+        let Some(key) = self.turn_key(&peer.name, &peer.which) else {
+            peer.turn.advance(-peer.turn.current_weight());
+            return;
         };
-        let unchanged = here.len() == wanted.len() && here.iter().zip(&wanted).all(same);
-        if !unchanged {
-            for (at, member) in wanted.iter().enumerate() {
-                let peer = match take(&mut here, line, member) {
-                    Some(peer) => peer,
-                    None => match take(&mut self.gone, line, member) {
-                        Some(peer) => peer,
-                        None => {
-                            // The same address twice (as with two records of a service) is two peers.
-                            let earlier = wanted.iter().take(at);
-                            let ordinal = earlier.filter(|other| other.address == member.address);
-                            let which = format!("{} {}", server.name, ordinal.count());
-                            let peer = self.hire(line, &server, member, which.as_bytes());
-                            // What others know already, or the line's first addresses, is not new.
-                            if is_known && peer.facts.is_first() {
-                                peer.begin_slow_start(now_ms);
-                            }
-                            peer
-                        }
-                    },
-                };
-                peers.push(peer);
-            }
-        } else {
-            peers.append(&mut here);
-        }
-        peers.sort_by_key(|peer| (peer.backup, peer.line));
-        (!unchanged).then(|| here.into_iter().map(|peer| self.dismiss(peer)).collect())
+        let old = std::mem::replace(&mut peer.turn, self.row(key));
+        self.give_back(old);
     }
 
     /// Notes where everybody stands.
@@ -181,7 +224,7 @@ impl Roster {
         let mut names: Vec<(&str, u64)> = Vec::new();
         let mut numbers: HashMap<&str, u32> = HashMap::new();
         for peer in peers {
-            let Some(server) = self.upstream.servers.get(peer.line) else {
+            let Some(server) = self.lineup.server(peer.line) else {
                 continue;
             };
             peer.server = *numbers.entry(&server.name).or_insert(names.len() as u32);
@@ -248,58 +291,62 @@ impl Roster {
         if let Some(series) = peer.series {
             self.shm.series().leave(series);
         }
-        let one = self.upstream.zone.is_none();
-        for row in [Some(peer.facts), (!one).then_some(peer.turn)]
-            .into_iter()
-            .flatten()
-        {
-            if row.is_shared() {
-                self.shm.peers().leave(row);
-            } else {
-                row.clear_private();
-                self.spare.push(row);
-            }
+        if self.upstream().zone.is_some() {
+            self.give_back(peer.turn);
+        }
+        self.give_back(peer.facts);
+    }
+
+    fn give_back(&mut self, row: PeerRow) {
+        if row.is_shared() {
+            self.shm.peers().leave(row);
+        } else {
+            row.clear_private();
+            self.spare.push(row);
         }
     }
 
-    fn hire(&mut self, line: usize, server: &ServerLine, member: &Member, which: &[u8]) -> Peer {
-        let name = name_of(&member.address);
-        let (facts, turn) = self.rows(&name, which);
-        let sid = if server.route.is_empty() {
-            md5::hexadecimal(name.as_bytes())
-        } else {
-            server.route.clone()
-        };
-        Peer {
-            address: member.address.clone(),
-            slot: self.slot(),
-            line,
+    fn hire(&mut self, wanted: Wanted) -> Option<Peer> {
+        let (facts, turn) = self.rows(&wanted.name, &wanted.which);
+        let server = self.lineup.server(wanted.line)?;
+        let mut peer = Peer {
+            address: wanted.address,
+            slot: Slot {
+                index: 0,
+                generation: 0,
+            },
+            line: wanted.line,
+            which: wanted.which,
             server: 0,
-            weight: weight_of(member, server),
-            backup: member.backup,
-            max_conns: server.max_conns,
-            max_fails: server.max_fails.min(u16::MAX.into()),
-            fail_timeout_ms: u64::try_from(server.fail_timeout.as_millis()).unwrap_or(u64::MAX),
-            slow_start_ms: u64::try_from(server.slow_start.as_millis()).unwrap_or(u64::MAX),
-            scale: scale_of(&self.upstream),
-            checks: self.checks(&name),
-            is_watched: self.upstream.outliers.is_some(),
+            weight: 1,
+            backup: wanted.backup,
+            max_conns: 0,
+            max_fails: 0,
+            fail_timeout_ms: 0,
+            slow_start_ms: 0,
+            scale: self.lineup.scale(),
+            checks: self.checks(&wanted.name),
+            is_watched: self.upstream().outliers.is_some(),
             waiting: Cell::default(),
-            down: server.down,
-            drain: server.drain,
-            sid,
-            series: self.series(&name),
-            name,
+            down: false,
+            drain: false,
+            sid: String::new(),
+            series: self.series(&wanted.name),
+            name: wanted.name,
             facts,
             turn,
-        }
+        };
+        peer.obey(server);
+        peer.set(&wanted.settings);
+        peer.slot = self.slot();
+        Some(peer)
     }
 
     /// The group's active checks of a peer, found by the same names wherever it is checked.
     fn checks(&self, name: &str) -> Vec<(CheckRow, bool)> {
-        let checks = self.upstream.checks.iter();
+        let checks = self.upstream().checks.iter();
         let (table, process) = (self.shm.checks(), self.process);
-        let row = |identity: &str| table.claim(&self.upstream.name, name, identity, process);
+        let row = |identity: &str| table.claim(&self.upstream().name, name, identity, process);
         checks
             .map(|check| (row(&check.identity), check.mandatory))
             .collect()
@@ -320,18 +367,28 @@ impl Roster {
     }
 
     fn rows(&mut self, address: &str, which: &[u8]) -> (PeerRow, PeerRow) {
-        let Some(zone) = &self.upstream.zone else {
-            let row = self.private_row();
-            return (row, row);
-        };
-        let [group, zone, address] = [
-            self.upstream.name.as_bytes(),
-            zone.as_bytes(),
-            address.as_bytes(),
-        ];
-        let facts = Key::of(&[b"peer", group, zone, address, which]);
-        let turn = Key::of(&[b"turn", group, zone, address, which, &self.weights]);
-        (self.row(facts), self.row(turn))
+        let turn = self.turn_key(address, which);
+        match (self.key(&[b"peer", address.as_bytes(), which]), turn) {
+            (Some(facts), Some(turn)) => (self.row(facts), self.row(turn)),
+            _ => {
+                let row = self.private_row();
+                (row, row)
+            }
+        }
+    }
+
+    fn turn_key(&self, address: &str, which: &[u8]) -> Option<Key> {
+        self.key(&[b"turn", address.as_bytes(), which, &self.weights])
+    }
+
+    /// What is shared of a peer is found by these; `None`: nothing is.
+    fn key(&self, parts: &[&[u8]]) -> Option<Key> {
+        let upstream = self.upstream();
+        let zone = upstream.zone.as_ref()?;
+        let (kind, rest) = parts.split_first()?;
+        let mut all = vec![*kind, upstream.name.as_bytes(), zone.as_bytes()];
+        all.extend(rest);
+        Some(Key::of(&all))
     }
 
     fn row(&mut self, key: Key) -> PeerRow {
@@ -344,73 +401,11 @@ impl Roster {
     }
 }
 
-/// Every process has its members in the same order, whatever they were told in, since the hashes go by position.
-fn in_order(members: &[Member], server: &ServerLine) -> Vec<Member> {
-    let mut members: Vec<Member> = members
-        .iter()
-        .map(|member| Member {
-            weight: weight_of(member, server),
-            ..member.clone()
-        })
-        .collect();
-    members.sort_by(|a, b| (a.backup, &a.address).cmp(&(b.backup, &b.address)));
-    members
-}
-
-/// Takes the peer of this address and line out of `peers`.
-fn take(peers: &mut Vec<Peer>, line: usize, member: &Member) -> Option<Peer> {
-    let at = peers
-        .iter()
-        .position(|peer| peer.line == line && peer.address == member.address)?;
-    let mut peer = peers.remove(at);
-    (peer.weight, peer.backup) = (member.weight, member.backup);
-    Some(peer)
-}
-
-fn weight_of(member: &Member, server: &ServerLine) -> u32 {
-    let weight = if member.weight == 0 {
-        server.weight
-    } else {
-        member.weight
-    };
-    weight.max(1)
-}
-
-/// The size of a weight of 1 in the round. Shares that grow need steps smaller than a weight.
-fn scale_of(upstream: &Upstream) -> i64 {
-    let slow = |server: &ServerLine| !server.slow_start.is_zero();
-    if upstream.servers.iter().any(slow) {
-        1000
-    } else {
-        1
-    }
-}
-
-/// Of lines whose addresses are found while kp runs the name stands for them: peers come and go within the round.
-fn weights_of(upstream: &Upstream) -> [u8; 16] {
-    let mut text = String::new();
-    for server in &upstream.servers {
-        let rest = format!("*{}/{};", server.weight, server.backup);
-        for address in &server.addresses {
-            text.push_str(&name_of(address));
-            text.push_str(&rest);
-        }
-        if server.addresses.is_empty() {
-            text.push_str(&server.name);
-            text.push_str(&rest);
-        }
-    }
-    if scale_of(upstream) != 1 {
-        text.push_str("scaled");
-    }
-    Key::of(&[text.as_bytes()]).to_bytes()
-}
-
-fn name_of(address: &PeerAddress) -> String {
-    match address {
-        PeerAddress::Inet(address) => address.to_string(),
-        PeerAddress::Unix(path) => format!("unix:{}", path.display()),
-    }
+/// Takes the peer that this one was out of `peers`.
+fn take(peers: &mut Vec<Peer>, wanted: &Wanted) -> Option<Peer> {
+    let is = |peer: &Peer| peer.name == wanted.name && peer.which == wanted.which;
+    let at = peers.iter().position(is)?;
+    Some(peers.remove(at))
 }
 
 #[cfg(test)]
@@ -418,7 +413,7 @@ mod tests {
     use super::*;
     use crate::fixture::{U, at, groups, hash, pick, server, servers, upstream};
     use crate::{Groups, NoPeer, Outcome, PickQuery, Tried};
-    use kp_config::model::Balancer;
+    use kp_config::model::{Balancer, PeerAddress, ServerLine};
     use proptest::prelude::*;
 
     fn named(balancer: Balancer, zone: bool) -> Upstream {
