@@ -513,6 +513,7 @@ table! {
     "resolver" "address ... [valid=time] [ipv4=on|off] [ipv6=on|off]", U, (1+), ONCE, none, {}, [upstream resolver], "Name servers for the group's names with `resolve`; without it those of http.";
     "resolver_timeout" "time", U, (1), ONCE, "30s", {}, [upstream resolver_timeout], "How long a lookup of the group's names may take.";
     "zone" "name [size]", U, (1 to 2), ONCE, none, {}, [upstream zone], "Shares the state of the group's servers among the workers.";
+    "state" "file", U, (1), ONCE, none, {}, [upstream state], "Where changes of the group made at run time are kept, so that they outlive a restart (kp's own form: the file holds the changes, not the servers).";
     "least_conn" "", U, (0), ONCE, none, {}, [upstream least_conn], "Chooses the server with the fewest connections by weight.";
     "ip_hash" "", U, (0), ONCE, none, {}, [upstream ip_hash], "Chooses by the client's address (its first three bytes with IPv4).";
     "hash" "key [consistent]", U, (1 to 2), ONCE, none, {}, [upstream hash], "Chooses by a key; `consistent` moves few keys when servers change (ketama).";

@@ -134,6 +134,14 @@ impl Overrides {
         }
     }
 
+    /// Lets a group have what it had before.
+    pub fn restore(&mut self, name: &str, before: &Self) {
+        self.put(match before.group(name) {
+            Some(group) => group.clone(),
+            None => GroupOverrides::new(name),
+        });
+    }
+
     /// Adds a wish. On error everything is as it was.
     ///
     /// # Errors

@@ -3,6 +3,7 @@
 
 use crate::Prepared;
 use kp_config::model::ListenerId;
+use kp_config::overrides::Overrides;
 use kp_shm::Row;
 use kp_shm::Shm;
 use std::os::fd::OwnedFd;
@@ -21,6 +22,8 @@ pub struct Heritage {
     pub slot: u32,
     /// Generation of workers, from 1.
     pub generation: u32,
+    /// What was changed at run time.
+    pub overrides: Rc<Overrides>,
     /// This slot's listening sockets (unix sockets: the one socket of the address), bound; polled after Commit.
     pub listeners: Vec<(ListenerId, OwnedFd)>,
     /// Open log files, in the order of `Config::log_files`.
@@ -52,6 +55,10 @@ pub mod message {
     /// Master → worker, with descriptors: `L`, a big-endian u16 index, and the reopened files from that index on.
     /// Worker → master, the same without descriptors: nothing more goes to the old files.
     pub const LOGS: u8 = b'L';
+    /// Master → worker, with the descriptor of sealed memory: `O`, a [`Version`](crate::Version), and there a
+    /// [`Snapshot`](crate::Snapshot) of what was changed at run time. Worker → master, the same without the descriptor: it
+    /// serves by it.
+    pub const OVERRIDES: u8 = b'O';
     /// Master → worker, with the descriptor of sealed memory: a few certificates with their keys that take the place of others.
     pub const CERTIFICATES: u8 = b'K';
     /// Master → worker: `Q`, a big-endian u64 that the answer repeats, and an [`crate::inquiry::Inquiry`] in JSON.

@@ -52,6 +52,7 @@ mod shed;
 mod slots;
 mod spill;
 mod spool;
+mod steer;
 mod syslog;
 mod tally;
 mod throttle;
@@ -64,6 +65,8 @@ mod wheel;
 
 pub use heritage::{Heritage, exit, message};
 pub use kp_proxy::regex_problems;
+pub use names::resolved;
+pub use steer::{Snapshot, Version};
 
 use kp_config::{Config, Diagnostic};
 use kp_proxy::Program;

@@ -100,9 +100,14 @@ impl Worker {
 
     /// Tells the master that newcomers are others' now.
     pub(crate) fn say_left(&self) {
+        self.say(&[message::LEFT]);
+    }
+
+    /// Tells the master something.
+    pub(crate) fn say(&self, bytes: &[u8]) {
         if let Some(channel) = &self.own.channel {
             // A master that is gone, or takes nothing, does not wait for it.
-            let _ = kp_sys::socket::send_fds(channel, &[message::LEFT], &[]);
+            let _ = kp_sys::socket::send_fds(channel, bytes, &[]);
         }
     }
 
@@ -175,6 +180,7 @@ impl Worker {
             [message::SUCCESSOR, ..] => self.successor = true,
             [message::CERTIFICATES, ..] => self.take_certificates(fds),
             [message::INQUIRY, inquiry @ ..] => self.hear_inquiry(inquiry),
+            [message::OVERRIDES, ..] => self.take_overrides(bytes, fds),
             [message::LOGS, high, low, ..] => {
                 self.flush_logs(true);
                 self.logs

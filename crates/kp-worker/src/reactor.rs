@@ -214,6 +214,7 @@ impl Worker {
             worker.groups.measure();
         }
         worker.own.register(&worker.poll)?;
+        worker.groups.steer(&heritage.overrides, 0);
         worker.learn_names();
         Ok(worker)
     }

@@ -475,6 +475,11 @@ impl Worker {
         let Some(upstream) = self.upstreams.at(key) else {
             return;
         };
+        // Nor is one of use that leads to a peer which was taken out meanwhile.
+        let reusable = reusable
+            && upstream
+                .peer
+                .is_some_and(|peer| self.groups.is_welcome(peer));
         // What came behind a response that filled its last read gives no further event, and must not become the next one.
         let Some(peer) = upstream
             .peer

@@ -1,15 +1,17 @@
 //! One generation of workers as processes: its configuration, its open log files, its members and how they are told things.
 
 use crate::logs;
+use crate::state::Adopted;
 use kp_config::model::LogTarget;
+use kp_config::overrides::Overrides;
 use kp_shm::Row;
 use kp_sys::process::Identity;
 use kp_sys::socket::send_fds;
 use kp_sys::{clock, process, signals};
-use kp_worker::{Prepared, message};
+use kp_worker::{Prepared, Version, message};
 use std::fs::File;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 
 /// A generation.
@@ -23,6 +25,10 @@ pub(crate) struct Crew {
     pub(crate) identity: Option<Identity>,
     /// Open log files, in the configuration's order.
     pub(crate) files: Vec<File>,
+    /// What was changed at run time.
+    pub(crate) overrides: Rc<Overrides>,
+    /// `state` files whose text was taken up for it, until it serves.
+    pub(crate) adopted: Adopted,
     /// Worker slots.
     pub(crate) slots: u32,
     /// Living workers.
@@ -49,6 +55,9 @@ pub(crate) struct Worker {
     /// Batches of reopened log files: how many were sent, and how many the worker said that it uses.
     pub(crate) logs_sent: u64,
     pub(crate) logs_taken: u64,
+    /// Run-time changes: what it was told, and by what it serves.
+    pub(crate) told: Version,
+    pub(crate) taken: Version,
     /// Whoever connects now meets somebody else.
     pub(crate) left: bool,
 }
@@ -63,6 +72,8 @@ impl Worker {
             channel: Some(channel),
             logs_sent: 0,
             logs_taken: 0,
+            told: Version::default(),
+            taken: Version::default(),
             left: false,
         }
     }
@@ -73,6 +84,18 @@ impl Worker {
             self.logs_sent += logs::send(channel, files)?;
         }
         Ok(())
+    }
+
+    /// Hands over what is in force, in sealed memory; `false`: it takes nothing at the moment. One that cannot be told
+    /// because it is gone counts as told.
+    pub(crate) fn tell_overrides(&self, version: Version, snapshot: &OwnedFd) -> bool {
+        let Some(channel) = &self.channel else {
+            return true;
+        };
+        match send_fds(channel, &version.encode(), &[snapshot.as_fd()]) {
+            Ok(()) => true,
+            Err(error) => error.kind() != io::ErrorKind::WouldBlock,
+        }
     }
 
     /// Sends a one-byte message. A worker that cannot be told is about to be reaped.
@@ -103,6 +126,8 @@ impl Crew {
             prepared,
             identity,
             files,
+            overrides: Rc::default(),
+            adopted: Adopted::new(),
             slots,
             workers: Vec::new(),
             since_ms: clock::monotonic_ms(),
@@ -128,13 +153,15 @@ impl Crew {
     /// Another generation of the same configuration.
     pub(crate) fn again(&self, number: u32) -> io::Result<Self> {
         let files = self.files.iter().map(File::try_clone);
-        Ok(Self::new(
+        let mut crew = Self::new(
             number,
             Rc::clone(&self.prepared),
             self.identity.clone(),
             files.collect::<io::Result<_>>()?,
             self.slots,
-        ))
+        );
+        crew.overrides = Rc::clone(&self.overrides);
+        Ok(crew)
     }
 
     /// Lets its workers finish what they have.

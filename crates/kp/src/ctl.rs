@@ -81,8 +81,14 @@ fn out(text: &str) -> u8 {
 /// What a refusal is for people.
 fn refusal(text: &str) -> String {
     match serde_json::from_str::<Refusal>(text) {
-        Ok(Refusal { error, hint }) => {
-            let mut shown = format!("kp: {}\n", printable(&error));
+        Ok(Refusal {
+            error,
+            hint,
+            change,
+        }) => {
+            let which = change.map(|number| format!("change {number}: "));
+            let which = which.unwrap_or_default();
+            let mut shown = format!("kp: {which}{}\n", printable(&error));
             if let Some(hint) = hint {
                 shown.push_str(&format!("hint: {}\n", printable(&hint)));
             }

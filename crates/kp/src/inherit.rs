@@ -10,6 +10,7 @@
 //! daemon 0 yes
 //! listen 2 - 127.0.0.1:80
 //! tickets 1
+//! overrides 1
 //! listen 1 inode=2049:8812 unix:/run/kp-app.sock
 //! end 0
 //! ```
@@ -62,6 +63,8 @@ pub(crate) struct Estate<F> {
     pub(crate) daemon: bool,
     /// The keys of TLS session tickets.
     pub(crate) tickets: Option<F>,
+    /// What was changed at run time, as text in sealed memory.
+    pub(crate) overrides: Option<F>,
     /// Listening sockets.
     pub(crate) sockets: Vec<Passed<F>>,
 }
@@ -94,6 +97,10 @@ pub(crate) fn send(channel: &impl AsFd, estate: &Estate<BorrowedFd<'_>>) -> io::
     if let Some(tickets) = estate.tickets {
         line(&mut text, "tickets", 1, "");
         fds.push(tickets);
+    }
+    if let Some(overrides) = estate.overrides {
+        line(&mut text, "overrides", 1, "");
+        fds.push(overrides);
     }
     for passed in &estate.sockets {
         for part in passed.sockets.chunks(FDS_MAX) {
@@ -150,6 +157,7 @@ pub(crate) fn receive() -> Result<Option<Inheritance>, String> {
     Ok(Some(Inheritance {
         predecessor,
         tickets: estate.tickets,
+        overrides: estate.overrides,
         sockets: estate.sockets,
     }))
 }
@@ -160,6 +168,7 @@ fn read(channel: &OwnedFd) -> Result<Estate<OwnedFd>, String> {
         pid_file: PathBuf::new(),
         daemon: false,
         tickets: None,
+        overrides: None,
         sockets: Vec::new(),
     };
     let mut first = true;
@@ -216,6 +225,7 @@ fn take_lines<'a>(
             "daemon" => estate.daemon = value == "yes",
             "listen" => estate.sockets.push(passed(value, mine).ok_or_else(odd)?),
             "tickets" => estate.tickets = mine.into_iter().next(),
+            "overrides" => estate.overrides = mine.into_iter().next(),
             "end" => return Ok(true),
             _ => ignored(word),
         }
@@ -298,6 +308,8 @@ pub(crate) struct Inheritance {
     pub(crate) predecessor: Predecessor,
     /// The keys of TLS session tickets.
     pub(crate) tickets: Option<OwnedFd>,
+    /// What was changed at run time.
+    pub(crate) overrides: Option<OwnedFd>,
     /// Listening sockets.
     pub(crate) sockets: Vec<Passed<OwnedFd>>,
 }
@@ -383,6 +395,7 @@ mod tests {
             pid_file: "/run/a b%\n.oldbin".into(),
             daemon: true,
             tickets: None,
+            overrides: None,
             sockets,
         }
     }

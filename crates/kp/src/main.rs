@@ -19,6 +19,7 @@ mod report;
 mod settings;
 mod spawn;
 mod start;
+mod state;
 mod upgrade;
 mod version;
 

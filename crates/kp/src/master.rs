@@ -4,12 +4,13 @@
 //! configuration and `queue` keeps who waits for that, `succession` deals with the masters before and after this one, `ask`
 //! answers questions, of which `status` is the largest, `ctl` obeys commands and `inquiries` asks the workers for them,
 //! `carry_out` does what the plan wants, `reopen` hands out new log files, `books` watches the shared tables, `certificates`
-//! tends to TLS.
+//! tends to TLS, `change` steers upstreams.
 
 mod ask;
 mod books;
 mod carry_out;
 mod certificates;
+mod change;
 mod ctl;
 mod hear;
 mod inquiries;
@@ -29,9 +30,12 @@ use crate::pidfile::PidFile;
 use crate::report;
 use crate::settings::Place;
 use crate::spawn::House;
+use crate::state::StateFiles;
 use crate::upgrade::Program;
 use books::Books;
 use certificates::Certificates;
+use change::Steering;
+pub(crate) use change::settled;
 use inquiries::Inquiries;
 use kp_sys::clock;
 use kp_sys::poll::{self, Interest};
@@ -66,6 +70,8 @@ pub(crate) struct Opened {
     pub(crate) pid_file: PidFile,
     /// The socket beside it.
     pub(crate) control: ControlSocket,
+    /// Where run-time changes are kept.
+    pub(crate) states: StateFiles,
     /// The first generation; its sockets listen already.
     pub(crate) first: Crew,
     /// It has left its terminal.
@@ -100,6 +106,7 @@ pub(crate) struct Master {
     predecessor: Option<Predecessor>,
     successor: Option<Successor>,
     upgrade: Option<Wanted>,
+    steering: Steering,
 }
 
 impl Master {
@@ -135,6 +142,7 @@ impl Master {
             predecessor: opened.predecessor,
             successor: None,
             upgrade: None,
+            steering: Steering::new(opened.states),
         }
     }
 
@@ -171,6 +179,7 @@ impl Master {
             self.settle_inquiries(now);
             self.settle_hand_over(now);
             self.settle_upgrade(now);
+            self.settle_changes(now);
             self.plan.tick(now);
             self.books.look(&self.house.shm, now);
             self.tend_certificates(now);
@@ -196,6 +205,7 @@ impl Master {
             .chain(self.inquiries.deadline_ms())
             .chain(self.hand_over.as_ref().map(HandOver::deadline_ms))
             .chain(self.upgrade_due_ms())
+            .chain(self.steering.due_ms())
             .min();
         let timeout = deadline.map(|at| Duration::from_millis(at.saturating_sub(now)));
         let signals = self.signals.iter().map(AsFd::as_fd);

@@ -4,6 +4,7 @@
 use crate::cli::Options;
 use crate::control;
 use crate::report;
+use crate::state::{self, Kept};
 use kp_config::model::ListenAddress;
 use kp_config::{Config, Diagnostic, ERROR_LOG, LoadOptions, STATE, Severity, Sources};
 use kp_shm::TicketReader;
@@ -92,6 +93,10 @@ impl Place {
         };
         let identity = identity_of(&config.main, &mut diagnostics);
         diagnostics.extend(in_the_master_s_place(&config));
+        let kept = state::read(&config).unwrap_or_else(|complaints| {
+            diagnostics.extend(complaints);
+            Kept::default()
+        });
         match kp_worker::prepare(config, tickets) {
             Ok((prepared, warnings)) if !has_error(&diagnostics) => {
                 diagnostics.extend(warnings);
@@ -99,6 +104,7 @@ impl Place {
                 Ok(Checked {
                     prepared,
                     identity,
+                    kept,
                     findings: Refused {
                         diagnostics,
                         sources,
@@ -172,6 +178,8 @@ pub(crate) struct Checked {
     pub(crate) prepared: Prepared,
     /// Whom the workers become; `None`: they stay who the master is.
     pub(crate) identity: Option<Identity>,
+    /// What its `state` files say.
+    pub(crate) kept: Kept,
     /// Warnings, and what was read.
     pub(crate) findings: Refused,
 }

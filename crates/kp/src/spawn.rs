@@ -118,6 +118,7 @@ pub(crate) fn heritage(
         row,
         slot,
         generation: crew.number,
+        overrides: crew.overrides,
         listeners: sockets,
         log_files: logs::duplicates(&crew.files)?,
         master: match (&channel, &house.master) {

@@ -10,20 +10,22 @@ use crate::crew::Crew;
 use crate::inherit::{self, Predecessor, Word};
 use crate::listeners::Listeners;
 use crate::logs;
-use crate::master::{Master, Opened, SIGNALS, worker_count};
+use crate::master::{Master, Opened, SIGNALS, settled, worker_count};
 use crate::notify::Notifier;
 use crate::pidfile::{self, PidFile};
 use crate::report;
 use crate::settings::{Checked, Place, Refused};
 use crate::spawn::{self, House};
+use crate::state::StateFiles;
 use crate::upgrade::Program;
 use kp_config::model::Main;
+use kp_config::overrides::{Ground, Overrides, Resolved};
 use kp_config::{Config, Diagnostic};
 use kp_shm::{Shm, TicketRing};
 use kp_sys::process::{self, Fork};
 use kp_sys::signals::{self, Signals};
 use kp_sys::socket::{recv_fds, send_fds, seqpacket_pair};
-use kp_sys::{clock, poll};
+use kp_sys::{clock, memfile, poll};
 use kp_worker::error_log;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -60,12 +62,17 @@ pub(crate) fn serve(options: &Options, program: Program) -> ExitCode {
     // A socket for each address and worker: with many of both the usual 1024 are soon used up. It works without, too.
     let _ = process::raise_open_files_limit();
     let mut listeners = Listeners::default();
-    let (mut old, handed) = match inherit::receive() {
+    let (mut old, handed, overrides) = match inherit::receive() {
         Ok(Some(inheritance)) => {
             listeners.adopt(inheritance.sockets);
-            (Some(inheritance.predecessor), inheritance.tickets)
+            let overrides = inheritance.overrides.and_then(overrides_in);
+            (
+                Some(inheritance.predecessor),
+                inheritance.tickets,
+                overrides,
+            )
         }
-        Ok(None) => (None, None),
+        Ok(None) => (None, None, None),
         Err(complaint) => {
             report::say(format_args!("[emerg] {complaint}"));
             return ExitCode::FAILURE;
@@ -80,7 +87,8 @@ pub(crate) fn serve(options: &Options, program: Program) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let opened = open(options, &tickets, old.as_ref(), &mut listeners);
+    let held = overrides.unwrap_or_default();
+    let opened = open(options, &tickets, old.as_ref(), &held, &mut listeners);
     let begun = opened.and_then(|(place, crew)| {
         // Whom to tell is known to the master from here on.
         launch(place, tickets, crew, &mut listeners, &mut old, program).map_err(Refusal::from)
@@ -97,6 +105,18 @@ pub(crate) fn serve(options: &Options, program: Program) -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// What the old master's text says.
+fn overrides_in(memory: OwnedFd) -> Option<Overrides> {
+    let bytes = memfile::contents(memory).ok()?;
+    let read = Overrides::from_text(&String::from_utf8_lossy(&bytes));
+    read.map_err(|unreadable| {
+        report::say(format_args!(
+            "[warn] the run-time changes of the old master cannot be used: {unreadable}"
+        ));
+    })
+    .ok()
 }
 
 /// The ring of the old master, so that its tickets resume here; a new one where there is none, or none of this layout.
@@ -158,6 +178,7 @@ fn open(
     options: &Options,
     tickets: &TicketRing,
     old: Option<&Predecessor>,
+    held: &Overrides,
     listeners: &mut Listeners,
 ) -> Result<(Place, Crew), Refusal> {
     let place = Place::find(options).map_err(Refusal::Unplaced)?;
@@ -165,6 +186,7 @@ fn open(
     let Checked {
         prepared,
         identity,
+        kept,
         findings,
     } = place
         .check(Some(tickets.reader()))
@@ -209,7 +231,12 @@ fn open(
     }
     tell(&findings);
     warn_of_limits(&config.main);
-    let crew = Crew::new(1, Rc::new(prepared), identity, files, slots);
+    let (overrides, adopted) = StateFiles::default().merge(held, &kept, config);
+    // No name was looked up yet; what is about addresses of names is kept.
+    let resolved = Resolved::new();
+    let overrides = settled(&overrides, &Ground::new(&config.http.upstreams, &resolved));
+    let mut crew = Crew::new(1, Rc::new(prepared), identity, files, slots);
+    (crew.overrides, crew.adopted) = (Rc::new(overrides), adopted);
     Ok((place, crew))
 }
 
@@ -277,12 +304,14 @@ enum Begun {
 fn launch(
     place: Place,
     tickets: TicketRing,
-    crew: Crew,
+    mut crew: Crew,
     listeners: &mut Listeners,
     old: &mut Option<Predecessor>,
     program: Program,
 ) -> Result<Begun, String> {
     let main = &crew.prepared.config.main;
+    let mut states = StateFiles::default();
+    states.adopt(std::mem::take(&mut crew.adopted));
     let mut waiting_parent = None;
     // What replaces a daemon is one; and who waits for it has its process id already.
     let daemon = match old {
@@ -325,6 +354,7 @@ fn launch(
         listeners: std::mem::take(listeners),
         pid_file,
         control,
+        states,
         first: crew,
         daemon,
         program,

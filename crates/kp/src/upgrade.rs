@@ -145,6 +145,7 @@ mod tests {
             pid_file: PathBuf::new(),
             daemon: false,
             tickets: None,
+            overrides: None,
             sockets: Vec::new(),
         };
         let complaint = || {

@@ -7,6 +7,7 @@ use crate::span::{Span, Spanned};
 use crate::syntax::{Directive, Word};
 use crate::template::Template;
 use crate::value::{self, Endpoint, Finest};
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// One `upstream`.
@@ -19,6 +20,7 @@ pub(crate) struct UpstreamDraft {
     pub(crate) has_lines: bool,
     pub(crate) zone: Option<Spanned<String>>,
     pub(crate) zone_bytes: Option<u64>,
+    pub(crate) state: Option<Spanned<PathBuf>>,
     pub(crate) balancer: Option<Spanned<BalancerDraft>>,
     pub(crate) keepalive: Option<Spanned<KeepaliveDraft>>,
     pub(crate) keepalive_requests: Option<Spanned<u32>>,
@@ -137,6 +139,7 @@ impl HttpDraft {
                 .any(|line| line.name.text == "server"),
             zone: None,
             zone_bytes: None,
+            state: None,
             balancer: None,
             keepalive: None,
             keepalive_requests: None,
@@ -202,6 +205,11 @@ impl UpstreamDraft {
             }
         }
         self.zone = Some(Spanned::new(name.text.clone(), name.span));
+    }
+
+    /// `state`.
+    pub(crate) fn state(&mut self, reader: &mut Reader<'_>, directive: &Directive) {
+        reader.path(directive, &mut self.state);
     }
 
     /// `least_conn`.

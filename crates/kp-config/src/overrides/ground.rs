@@ -133,7 +133,7 @@ impl<'a> Ground<'a> {
     }
 
     /// The one spelling of what a peer is called: an address as in `$upstream_addr`, else the name of its server line.
-    pub(super) fn canonical(&self, number: usize, peer: &str) -> String {
+    pub fn canonical(&self, number: usize, peer: &str) -> String {
         if let Ok(address) = parse_address(peer) {
             return address.to_string();
         }

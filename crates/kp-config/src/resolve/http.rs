@@ -23,7 +23,8 @@ pub(super) fn resolve(
     let upstreams = upstreams
         .into_iter()
         .map(|group| upstream::resolve(group, &draft.level, reader))
-        .collect();
+        .collect::<Vec<_>>();
+    upstream::check_states(&upstreams, reader);
     let listeners = listen::resolve(&draft.servers, reader);
     let mut builder = Builder::new(reader, upstreams, log_formats, error_log);
     builder.matches = std::mem::take(&mut draft.matches);

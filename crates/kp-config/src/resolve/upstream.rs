@@ -35,7 +35,7 @@ pub(super) fn resolve(
         servers: servers.collect(),
         zone: draft.zone.map(|zone| zone.value),
         zone_bytes: draft.zone_bytes,
-        state: None,
+        state: draft.state,
         balancer: match draft.balancer.map(|balancer| balancer.value) {
             None => Balancer::RoundRobin,
             Some(BalancerDraft::LeastConn) => Balancer::LeastConn,
@@ -62,6 +62,30 @@ pub(super) fn resolve(
             .map_or(Some(RetryBudget::DEFAULT), |budget| budget.value),
         sticky: draft.sticky.map(|sticky| sticky.value),
         span: draft.span,
+    }
+}
+
+/// Two groups cannot have their changes in one file.
+pub(super) fn check_states(upstreams: &[Upstream], reader: &mut Reader<'_>) {
+    for (at, upstream) in upstreams.iter().enumerate() {
+        let Some(state) = &upstream.state else {
+            continue;
+        };
+        let mut before = upstreams.iter().take(at);
+        let same = |other: &&Upstream| {
+            other
+                .state
+                .as_ref()
+                .is_some_and(|other| other.value == state.value)
+        };
+        if let Some(other) = before.find(same) {
+            let path = state.value.display();
+            let error = format!(
+                "\"{path}\" is the state file of upstream \"{}\" already",
+                other.name
+            );
+            reader.refuse(state.span, error, "give each group a file of its own");
+        }
     }
 }
 

@@ -10,6 +10,7 @@ mod shared;
 mod system;
 
 pub(crate) use cache::Located;
+pub use shared::resolved;
 
 use crate::reactor::Worker;
 use crate::slots::Slots;

@@ -11,8 +11,9 @@ use crate::reactor::Worker;
 use crate::token::Key;
 use kp_config::Config;
 use kp_config::model::{Balancer, PeerAddress, ResolveName, Resolver, Upstream, UpstreamId};
+use kp_config::overrides::Resolved;
 use kp_dns::{ADDRESSES_MAX, HOSTS_MAX, HostName, Outcome, Reason, Wanted, lifetime_ms};
-use kp_shm::{Claimant, NameAddress, NameRow};
+use kp_shm::{Claimant, NameAddress, NameRow, Shm};
 use kp_upstream::Member;
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -61,6 +62,37 @@ pub(super) struct Shared {
     pub(super) wake_ms: u64,
     /// Exchanges of a group that has no address yet.
     waiting: Vec<Key>,
+}
+
+impl super::Names {
+    /// Takes out whoever waits for the first addresses of this group.
+    pub(crate) fn waiting_for(&mut self, upstream: UpstreamId) -> Vec<Key> {
+        let of_group =
+            |shared: &&mut Shared| shared.users.iter().any(|user| user.upstream == upstream);
+        let names = self.shared.iter_mut().filter(of_group);
+        names
+            .flat_map(|shared| std::mem::take(&mut shared.waiting))
+            .collect()
+    }
+}
+
+/// The addresses that server lines with `resolve` have now, for who is no worker.
+pub fn resolved(config: &Config, shm: &Shm, now_ms: u64) -> Resolved {
+    let mut resolved = Resolved::new();
+    for (user, resolver, name) in lines(config) {
+        let Some(host) = host_name(name) else {
+            continue;
+        };
+        let row = shm.names().claim_shared(key(name, &host, resolver), now_ms);
+        let known = row.and_then(|row| row.read());
+        let upstream = config.http.upstreams.get(user.upstream.index());
+        if let (Some((_, addresses)), Some(upstream)) = (known, upstream) {
+            let members = members(upstream, user, &addresses).into_iter();
+            let addresses = members.map(|member| member.address).collect();
+            resolved.insert((user.upstream.index(), user.line), addresses);
+        }
+    }
+    resolved
 }
 
 impl Worker {
@@ -375,9 +407,7 @@ impl Worker {
 }
 
 /// The server lines whose names are looked up while kp runs.
-fn lines(
-    config: &'static Config,
-) -> impl Iterator<Item = (User, &'static Resolver, &'static ResolveName)> {
+fn lines(config: &Config) -> impl Iterator<Item = (User, &Resolver, &ResolveName)> {
     let groups = (0..).map(UpstreamId).zip(&config.http.upstreams);
     groups.flat_map(|(id, upstream)| {
         let servers = upstream.servers.iter().enumerate();

@@ -29,6 +29,14 @@ pub(crate) enum Command {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         level: Option<String>,
     },
+    /// Changes upstreams: all of these changes or none.
+    Change {
+        /// Each as its words: `["peer", "down", "app", "127.0.0.1:8080"]`.
+        changes: Vec<Vec<String>>,
+        /// A group may lose its last usable peer.
+        #[serde(default)]
+        force: bool,
+    },
 }
 
 fn usual_limit() -> usize {
@@ -49,6 +57,9 @@ pub(crate) struct Refusal {
     /// What to do about it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) hint: Option<String>,
+    /// Which of several changes it is about, from 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) change: Option<usize>,
 }
 
 impl Refusal {
@@ -57,6 +68,7 @@ impl Refusal {
         Self {
             error: error.into(),
             hint: None,
+            change: None,
         }
     }
 
@@ -93,6 +105,19 @@ pub(crate) struct Connections {
     pub(crate) workers: usize,
     /// Process ids of workers that have not.
     pub(crate) silent: Vec<i32>,
+}
+
+/// The answer to `change`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Changed {
+    /// How many changes were made.
+    pub(crate) changes: usize,
+    /// Workers that serve by them.
+    pub(crate) workers: usize,
+    /// Process ids of workers that have not said in time that they do.
+    pub(crate) unanswered: Vec<i32>,
+    /// How long it took until they did.
+    pub(crate) milliseconds: u64,
 }
 
 /// The answer to `log-level`.

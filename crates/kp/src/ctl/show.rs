@@ -2,7 +2,7 @@
 
 use super::table::{Column, Table, printable, size, time};
 use super::words::{Line, Wish};
-use crate::control::command::{Command, Connections, LogLevels, Requests};
+use crate::control::command::{Changed, Command, Connections, LogLevels, Requests};
 use kp_worker::inquiry::{ClientConnection, ConnectionState, RequestInFlight, WaitsFor};
 use std::fmt::Write;
 
@@ -15,6 +15,7 @@ pub(crate) fn people(line: &Line, answer: &str) -> Option<String> {
         Command::Requests { .. } => serde_json::from_str(answer).ok().map(requests),
         Command::Connections { .. } => serde_json::from_str(answer).ok().map(connections),
         Command::LogLevel { .. } => serde_json::from_str(answer).ok().map(log_levels),
+        Command::Change { .. } => serde_json::from_str(answer).ok().map(changed),
     }
 }
 
@@ -183,6 +184,17 @@ fn state_of(connection: &ClientConnection) -> String {
 
 fn or_dash(text: String) -> String {
     if text.is_empty() { "-".into() } else { text }
+}
+
+fn changed(changed: Changed) -> String {
+    let plural = |count: usize| if count == 1 { "" } else { "s" };
+    let (changes, workers) = (changed.changes, changed.workers);
+    let text = format!(
+        "{changes} change{} in force in {workers} worker process{}\n",
+        plural(changes),
+        if workers == 1 { "" } else { "es" }
+    );
+    text + &unanswered(&changed.unanswered)
 }
 
 fn log_levels(levels: LogLevels) -> String {

@@ -102,8 +102,9 @@ impl Master {
             &self.listeners,
             &mut self.signals,
         ) {
-            Ok(worker) => {
+            Ok(mut worker) => {
                 log::info!(target: "notice", "start worker process {}", worker.pid);
+                (worker.told, worker.taken) = (self.steering.version(), self.steering.version());
                 if let Some(crew) = self.crews.get_mut(crew) {
                     crew.join(worker);
                 }
@@ -163,6 +164,7 @@ impl Master {
             }
             self.keep_control_socket();
         }
+        self.keep_changes(generation);
         self.house.shm.master().set_generation(generation);
         log::info!(target: "notice", "generation {generation} is serving, {workers} worker processes ready");
         self.say_serving(generation, workers);

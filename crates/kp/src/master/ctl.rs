@@ -60,6 +60,10 @@ impl Master {
                 self.inquire(asker, Purpose::LogLevel, &inquiry)?;
                 Ok(None)
             }
+            Command::Change { changes, force } => {
+                self.change(asker, &changes, force)?;
+                Ok(None)
+            }
         }
     }
 
@@ -202,7 +206,7 @@ fn level_named(name: &str) -> Result<Option<Level>, Refusal> {
 }
 
 /// The answer of a command that was done.
-fn done(answer: &impl Serialize) -> Answer {
+pub(super) fn done(answer: &impl Serialize) -> Answer {
     match serde_json::to_string(answer) {
         Ok(text) => Answer::Done(text + "\n"),
         Err(error) => refused(&Refusal::new(error.to_string())),

@@ -9,7 +9,7 @@ use kp_config::model::StopSignal;
 use kp_sys::process::{self, Ending};
 use kp_sys::signals::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH, Signals};
 use kp_sys::{clock, socket};
-use kp_worker::message;
+use kp_worker::{Version, message};
 use std::io;
 
 impl Master {
@@ -27,6 +27,10 @@ impl Master {
                             Some((&message::LEFT, _)) => worker.left = true,
                             Some((&message::FINDINGS, number)) => {
                                 found.push((worker.pid, number.to_vec(), fds));
+                            }
+                            Some((&message::OVERRIDES, version)) => {
+                                let taken = Version::decode(version).unwrap_or_default();
+                                worker.taken = worker.taken.max(taken);
                             }
                             Some((&message::FAILED, reason)) => {
                                 refused.push((

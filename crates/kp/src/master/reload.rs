@@ -58,6 +58,7 @@ impl Master {
             prepared,
             identity,
             findings,
+            kept,
         } = checked;
         let slots = worker_count(&prepared.config.main);
         let staged = self
@@ -77,13 +78,16 @@ impl Master {
             }
         };
         findings.log();
-        Ok(Crew::new(
+        let (overrides, adopted) = self.carry_over(&prepared.config, &kept);
+        let mut crew = Crew::new(
             self.plan.next_number(),
             Rc::new(prepared),
             identity,
             files,
             slots,
-        ))
+        );
+        (crew.overrides, crew.adopted) = (Rc::new(overrides), adopted);
+        Ok(crew)
     }
 
     /// Whether the pid file can be where it is wanted; it is moved when the new generation serves.

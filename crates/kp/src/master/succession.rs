@@ -11,7 +11,7 @@ use kp_sys::clock;
 use kp_sys::process;
 use kp_sys::signals::SIGKILL;
 use std::fs;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
@@ -94,11 +94,13 @@ impl Master {
             return self.not_started(wanted.asker, &text);
         }
         self.follow_pid_file();
+        let overrides = self.overrides_to_hand_over();
         let estate = Estate {
             pid: process::id(),
             pid_file: aside,
             daemon: self.daemon,
             tickets: Some(self.house.tickets.descriptor()),
+            overrides: overrides.as_ref().map(AsFd::as_fd),
             sockets: self.listeners.passed(),
         };
         match self.program.start(&estate) {

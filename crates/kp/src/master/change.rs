@@ -1,0 +1,333 @@
+//! Run-time changes of upstreams: judged against the configuration that serves, kept, told to all workers, answered.
+//!
+//! The master alone decides. Several changes are one step: all of them or none are in force, in each worker from one turn
+//! of its loop to the next. Older generations get what fits their own configuration. Whoever asked is answered when every
+//! living worker serves by the change, or after two seconds with those named that did not say so.
+
+use super::{Master, ctl};
+use crate::control::AskerId;
+use crate::control::command::{Changed, Refusal};
+use crate::crew::Crew;
+use crate::report;
+use crate::state::{Adopted, Kept, StateFiles};
+use kp_config::Config;
+use kp_config::overrides::{Act, Change, Complaint, Ground, Overrides, quoted};
+use kp_sys::{clock, memfile};
+use kp_worker::{Snapshot, Version};
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+
+/// Whoever asked is answered after this at the latest.
+const ANSWER_MS: u64 = 2_000;
+/// A worker that could not be told, since it does not take what was sent before, is tried again so often.
+const AGAIN_MS: u64 = 20;
+
+/// What the master has to do for run-time changes.
+#[derive(Debug, Default)]
+pub(super) struct Steering {
+    /// How often what is in force was changed.
+    version: Version,
+    /// Where it is kept.
+    pub(super) states: StateFiles,
+    askers: Vec<Asker>,
+    /// Somebody could not be told and is tried again then.
+    again_ms: Option<u64>,
+}
+
+#[derive(Debug)]
+struct Asker {
+    id: AskerId,
+    version: Version,
+    changes: usize,
+    since_ms: u64,
+}
+
+impl From<Complaint> for Refusal {
+    fn from(complaint: Complaint) -> Self {
+        Self {
+            hint: complaint.hint,
+            ..Self::new(complaint.error)
+        }
+    }
+}
+
+/// One about a change of several, counted from 1.
+fn refusal(number: usize, complaint: Complaint) -> Refusal {
+    Refusal {
+        change: Some(number),
+        ..Refusal::from(complaint)
+    }
+}
+
+impl Steering {
+    /// With what the start has found.
+    pub(super) fn new(states: StateFiles) -> Self {
+        Self {
+            states,
+            ..Self::default()
+        }
+    }
+
+    /// When [`Master::settle_changes`] has something to do though nothing came.
+    pub(super) fn due_ms(&self) -> Option<u64> {
+        let answers = self.askers.iter().map(|asker| asker.since_ms + ANSWER_MS);
+        answers.chain(self.again_ms).min()
+    }
+
+    /// What a worker that is forked now is born with.
+    pub(super) fn version(&self) -> Version {
+        self.version
+    }
+}
+
+impl Master {
+    /// Makes all of these changes, given as their words, or none. The answer comes when they hold. `force`: a group may
+    /// lose its last usable peer.
+    ///
+    /// # Errors
+    ///
+    /// Nothing was changed.
+    pub(super) fn change(
+        &mut self,
+        asker: AskerId,
+        changes: &[Vec<String>],
+        force: bool,
+    ) -> Result<(), Refusal> {
+        let parsed = (1..).zip(changes).map(|(number, words)| {
+            Change::parse(words).map_err(|complaint| refusal(number, complaint))
+        });
+        let changes: Vec<Change> = parsed.collect::<Result<_, _>>()?;
+        self.try_changes(&changes, force)?;
+        let now_ms = clock::monotonic_ms();
+        self.steering.askers.push(Asker {
+            id: asker,
+            version: self.steering.version,
+            changes: changes.len(),
+            since_ms: now_ms,
+        });
+        self.settle_changes(now_ms);
+        Ok(())
+    }
+
+    fn try_changes(&mut self, changes: &[Change], force: bool) -> Result<(), Refusal> {
+        if self.plan.is_stopping() {
+            return Err(Refusal::new("the master process was told to stop"));
+        }
+        if self.plan.has_successor() {
+            let refusal = Refusal::new("a new binary serves in this one's place");
+            return Err(refusal.hint("ask that one"));
+        }
+        let serving = self.plan.serving().map(|(number, _)| number);
+        let serving = serving.or(self.newest_crew().map(|crew| crew.number));
+        let Some(crew) = self.crews.iter().find(|crew| Some(crew.number) == serving) else {
+            return Err(Refusal::new("no generation serves"));
+        };
+        let now_ms = clock::monotonic_ms();
+        let config = &crew.prepared.config;
+        let resolved = kp_worker::resolved(config, &self.house.shm, now_ms);
+        let ground = Ground::new(&config.http.upstreams, &resolved);
+        let next = judged(&crew.overrides, changes, &ground, force)?;
+        let forget = forgotten(changes, &ground);
+        self.steering.states.keep(&next, config)?;
+        for change in changes {
+            let words: Vec<String> = change.words().iter().map(|word| quoted(word)).collect();
+            log::info!(target: "notice", "changed at run time: {}", words.join(" "));
+        }
+        let mut next = Some(Rc::new(next));
+        let shm = self.house.shm;
+        for crew in &mut self.crews {
+            crew.overrides = match next.take_if(|_| Some(crew.number) == serving) {
+                Some(next) => next,
+                None => Rc::new(as_far_as_it_fits(crew, changes, force, |config| {
+                    kp_worker::resolved(config, &shm, now_ms)
+                })),
+            };
+        }
+        self.steering.version.0 += 1;
+        self.tell_changes(&forget);
+        Ok(())
+    }
+
+    /// Tells every worker that does not know yet. One that takes nothing at the moment is tried again.
+    fn tell_changes(&mut self, forget: &[(String, String)]) {
+        let version = self.steering.version;
+        self.steering.again_ms = None;
+        for crew in &mut self.crews {
+            let behind = |told: Version| told < version;
+            if !crew.workers.iter().any(|worker| behind(worker.told)) {
+                continue;
+            }
+            let snapshot = match sealed(&crew.overrides, forget) {
+                Ok(snapshot) => snapshot,
+                Err(error) => {
+                    log::error!(target: "alert", "memfd_create() failed ({}): workers are told later", report::numbered(&error));
+                    self.steering.again_ms = Some(clock::monotonic_ms() + AGAIN_MS);
+                    return;
+                }
+            };
+            for worker in crew.workers.iter_mut().filter(|worker| behind(worker.told)) {
+                if worker.tell_overrides(version, &snapshot) {
+                    worker.told = version;
+                } else {
+                    self.steering.again_ms = Some(clock::monotonic_ms() + AGAIN_MS);
+                }
+            }
+        }
+    }
+
+    /// Answers those whose changes hold everywhere, or who have waited long enough.
+    pub(super) fn settle_changes(&mut self, now_ms: u64) {
+        if self.steering.again_ms.is_some_and(|again| again <= now_ms) {
+            self.tell_changes(&[]);
+        }
+        let mut answers = Vec::new();
+        let workers = || self.crews.iter().flat_map(|crew| &crew.workers);
+        self.steering.askers.retain(|asker| {
+            let behind: Vec<i32> = workers()
+                .filter(|worker| worker.channel.is_some() && worker.taken < asker.version)
+                .map(|worker| worker.pid)
+                .collect();
+            let waited_ms = now_ms.saturating_sub(asker.since_ms);
+            let over = behind.is_empty() || waited_ms >= ANSWER_MS;
+            if over {
+                let changed = Changed {
+                    changes: asker.changes,
+                    workers: workers().count() - behind.len(),
+                    unanswered: behind,
+                    milliseconds: waited_ms,
+                };
+                answers.push((asker.id, ctl::done(&changed)));
+            }
+            !over
+        });
+        for (asker, answer) in answers {
+            self.answer(asker, &answer);
+        }
+    }
+
+    /// What holds with a new configuration, and the files that were taken up for it. What is dropped is logged, and what
+    /// stays in force.
+    pub(super) fn carry_over(&self, config: &Config, kept: &Kept) -> (Overrides, Adopted) {
+        let held = self.newest_crew().map(|crew| Rc::clone(&crew.overrides));
+        let (merged, adopted) = self
+            .steering
+            .states
+            .merge(&held.unwrap_or_default(), kept, config);
+        let resolved = kp_worker::resolved(config, &self.house.shm, clock::monotonic_ms());
+        (
+            settled(&merged, &Ground::new(&config.http.upstreams, &resolved)),
+            adopted,
+        )
+    }
+
+    /// What is in force, for a new binary.
+    pub(super) fn overrides_to_hand_over(&self) -> Option<OwnedFd> {
+        let overrides = &self.newest_crew()?.overrides;
+        memfile::sealed(c"kp-changes", overrides.to_text().as_bytes()).ok()
+    }
+
+    /// A generation serves: what holds for it is what is kept.
+    pub(super) fn keep_changes(&mut self, generation: u32) {
+        let crew = self.crews.iter_mut().find(|crew| crew.number == generation);
+        let Some(crew) = crew else { return };
+        self.steering
+            .states
+            .adopt(std::mem::take(&mut crew.adopted));
+        let config = &crew.prepared.config;
+        if let Err(complaint) = self.steering.states.keep(&crew.overrides, config) {
+            log::error!(target: "alert", "run-time changes are in force, but not kept: {complaint}");
+        }
+    }
+}
+
+/// What holds after these changes.
+fn judged(
+    before: &Overrides,
+    changes: &[Change],
+    ground: &Ground<'_>,
+    force: bool,
+) -> Result<Overrides, Refusal> {
+    let mut next = before.clone();
+    for (number, change) in (1..).zip(changes) {
+        let applied = next.apply(change, ground);
+        applied.map_err(|complaint| refusal(number, complaint))?;
+    }
+    let emptied = ground.emptied(before, &next);
+    if !force && !emptied.is_empty() {
+        let names: Vec<String> = emptied.iter().map(|name| format!("\"{name}\"")).collect();
+        let which = match names.as_slice() {
+            [one] => format!("upstream {one}"),
+            many => format!("upstreams {}", many.join(", ")),
+        };
+        let refusal = Refusal::new(format!("{which} would have no usable peer left"));
+        return Err(refusal.hint("--force does it nevertheless"));
+    }
+    Ok(next)
+}
+
+/// The same for a generation that does not serve, or not yet: what does not fit it is left out.
+fn as_far_as_it_fits(
+    crew: &Crew,
+    changes: &[Change],
+    force: bool,
+    resolved: impl Fn(&Config) -> kp_config::overrides::Resolved,
+) -> Overrides {
+    let config = &crew.prepared.config;
+    let resolved = resolved(config);
+    let ground = Ground::new(&config.http.upstreams, &resolved);
+    let mut next = (*crew.overrides).clone();
+    for change in changes {
+        // Whoever is told why has been told by the generation that serves.
+        let _ = next.apply(change, &ground);
+    }
+    if !force {
+        for name in ground.emptied(&crew.overrides, &next) {
+            next.restore(name, &crew.overrides);
+        }
+    }
+    next
+}
+
+/// The peers whose failures are to be forgotten, by the one spelling of their names.
+fn forgotten(changes: &[Change], ground: &Ground<'_>) -> Vec<(String, String)> {
+    let forget = changes.iter().filter_map(|change| match change {
+        Change::Peer {
+            upstream,
+            peer,
+            act: Act::Forget,
+        } => {
+            let (number, upstream) = ground.upstream(upstream).ok()?;
+            Some((upstream.name.clone(), ground.canonical(number, peer)))
+        }
+        _ => None,
+    });
+    forget.collect()
+}
+
+/// What is left of overrides on this ground; told in the log.
+pub(crate) fn settled(overrides: &Overrides, ground: &Ground<'_>) -> Overrides {
+    let (settled, dropped) = overrides.carry_over(ground);
+    for line in dropped {
+        log::warn!("{line}");
+    }
+    for group in settled.groups() {
+        for words in group.each() {
+            let words: Vec<String> = words.iter().map(|word| quoted(word)).collect();
+            log::info!(target: "notice", "upstream \"{}\": a run-time change is in force: {}", group.name(), words.join(" "));
+        }
+    }
+    for name in ground.emptied(&Overrides::default(), &settled) {
+        log::warn!(
+            "upstream \"{name}\" has no usable peer: run-time changes have taken out all it has"
+        );
+    }
+    settled
+}
+
+fn sealed(overrides: &Rc<Overrides>, forget: &[(String, String)]) -> std::io::Result<OwnedFd> {
+    let snapshot = Snapshot {
+        forget: forget.to_vec(),
+        overrides: (**overrides).clone(),
+    };
+    memfile::sealed(c"kp-changes", &snapshot.encode())
+}
