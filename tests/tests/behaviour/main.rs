@@ -56,6 +56,7 @@ mod routing;
 mod slow_clients;
 mod static_files;
 mod status;
+mod steering;
 mod sticky;
 mod streaming;
 mod tls;
