@@ -6,7 +6,7 @@ use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use kp_tests::client::Client;
@@ -206,7 +206,7 @@ fn a_swap_of_two_peers_is_one_step() {
         [format!("peer down u {a}"), format!("peer up u {b}")],
         [format!("peer down u {b}"), format!("peer up u {a}")],
     );
-    let over = AtomicBool::new(false);
+    let (over, asked) = (AtomicBool::new(false), AtomicUsize::new(0));
     let seen = std::thread::scope(|scope| {
         // One after the other, so that what is seen has an order.
         let asking = scope.spawn(|| {
@@ -215,12 +215,20 @@ fn a_swap_of_two_peers_is_one_step() {
                 let answer = client.ask("GET / HTTP/1.1\r\nHost: t\r\n\r\n");
                 assert_eq!(answer.status(), 200, "never none");
                 seen.push_str(&answer.text());
+                asked.fetch_add(1, Ordering::SeqCst);
             }
             seen
         });
+        let some = || {
+            let before = asked.load(Ordering::SeqCst);
+            wait::until(SOON, "answers", || {
+                asked.load(Ordering::SeqCst) >= before + 3
+            });
+        };
+        some();
         for swap in [&to_b, &to_a].into_iter().cycle().take(10) {
             change(&kp, &[&swap[0], &swap[1]]);
-            wait::pause(Duration::from_millis(20));
+            some();
         }
         over.store(true, Ordering::SeqCst);
         asking.join().expect("a client")
@@ -457,9 +465,7 @@ fn kept(servers: &[&Origin]) -> Setup {
 #[test]
 fn what_is_kept_in_a_state_file_outlives_a_restart() {
     let (a, b, c) = (Origin::named("a"), Origin::named("b"), Origin::named("c"));
-    let mut kp = kept(&[&a, &b])
-        .allow("the master process is gone")
-        .start();
+    let mut kp = kept(&[&a, &b]).allow("the master process is gone").start();
     let state = kp.path("u.state");
     assert!(!state.exists(), "nothing was changed");
     change(
@@ -528,8 +534,10 @@ fn an_edited_file_decides_who_belongs_to_the_group() {
     ] {
         kp.wait_error(&line);
     }
-    let text = kp.text("u.state");
-    assert!(!text.contains("add") && text.contains("weight"), "{text}");
+    wait::until(SOON, "the state file to follow", || {
+        let text = kp.text("u.state");
+        !text.contains("add") && text.contains("weight")
+    });
 }
 
 #[test]
