@@ -1,3 +1,5 @@
+//! Changes applied to overrides, and overrides carried over to other configurations.
+
 use super::*;
 use crate::model::{Config, PeerAddress};
 use crate::{LoadOptions, load};

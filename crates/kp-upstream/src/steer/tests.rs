@@ -1,3 +1,5 @@
+//! Every balancer under run-time changes.
+
 use super::*;
 use crate::fixture::{U, at, hash, pick, server, servers, upstream};
 use crate::{Member, NoPeer, Outcome, PickQuery, Tried};
