@@ -31,7 +31,7 @@ use crate::upstream::{Upstream, UpstreamPhase};
 use crate::waiting::Lines;
 use crate::wheel::Wheel;
 use kp_config::Config;
-use kp_config::model::{Location, LocationId};
+use kp_config::model::{ListenerId, Location, LocationId};
 use kp_config::template::Template;
 use kp_http::HeadLimits;
 use kp_proxy::context::Context;
@@ -48,6 +48,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::PathBuf;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -144,7 +145,7 @@ pub(crate) struct Worker {
 impl Worker {
     /// Sets a worker up from what it inherited.
     pub(crate) fn new(heritage: Heritage) -> io::Result<Self> {
-        let prepared: &'static crate::Prepared = Box::leak(Box::new(heritage.prepared));
+        let prepared: &'static crate::Prepared = Box::leak(Box::new(Rc::clone(&heritage.prepared)));
         let (config, program, tls) = (&prepared.config, &prepared.program, &prepared.tls);
         let poll = Poll::new()?;
         let waker = mio::Waker::new(poll.registry(), Token(Own::token(Own::JOBS)))?;
@@ -163,7 +164,8 @@ impl Worker {
             key_text: Vec::new(),
             session_text: Vec::new(),
             lines: Lines::new(config),
-            listeners: Vec::new(),
+            groups: groups(config, &heritage, seed),
+            listeners: listening(config, heritage.listeners),
             fronts: Fronts::new(config),
             clients: Slots::new(),
             upstreams: Slots::new(),
@@ -172,7 +174,6 @@ impl Worker {
             queue: VecDeque::new(),
             handshakes: VecDeque::new(),
             probes: Probes::new(claimant, seed),
-            groups: Groups::new(&config.http.upstreams, &heritage.shm, heritage.row, seed),
             pool: Pool::new(&config.http.upstreams),
             hasher: RandomState::new(),
             tls,
@@ -208,13 +209,7 @@ impl Worker {
             spare_fd: kp_sys::process::spare_descriptor().ok(),
             poll,
         };
-        let listening = |(id, fd)| Listening::new(config, id, fd);
-        worker.listeners = heritage.listeners.into_iter().map(listening).collect();
-        if config.http.metrics {
-            worker.groups.measure();
-        }
         worker.own.register(&worker.poll)?;
-        worker.groups.steer(&heritage.overrides, 0);
         worker.learn_names();
         Ok(worker)
     }
@@ -566,6 +561,24 @@ fn response_limits() -> [HeadLimits; 2] {
         ..strict
     };
     [strict, lenient]
+}
+
+fn listening(config: &Config, sockets: Vec<(ListenerId, OwnedFd)>) -> Vec<Listening> {
+    let sockets = sockets.into_iter();
+    sockets
+        .map(|(id, fd)| Listening::new(config, id, fd))
+        .collect()
+}
+
+/// The groups as they are to be at birth.
+fn groups(config: &Config, heritage: &Heritage, seed: u64) -> Groups {
+    let upstreams = &config.http.upstreams;
+    let mut groups = Groups::new(upstreams, &heritage.shm, heritage.row, seed);
+    groups.steer(&heritage.overrides, 0);
+    if config.http.metrics {
+        groups.measure();
+    }
+    groups
 }
 
 /// Whether anything counts clients.
