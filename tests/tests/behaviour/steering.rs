@@ -53,7 +53,7 @@ fn command(changes: &[&str], force: bool) -> Value {
 fn change(kp: &Kp, changes: &[&str]) -> Value {
     let (done, answer) = ask(kp, &command(changes, false));
     assert!(done, "{changes:?}: {answer}");
-    assert_eq!(answer["unanswered"], json!([]), "{answer}");
+    assert_eq!(answer["silent"], json!([]), "{answer}");
     answer
 }
 
@@ -449,7 +449,7 @@ fn a_worker_that_does_not_answer_is_named_and_is_told_nevertheless() {
             &command(&[&format!("peer weight u {} {n}", b.address())], false),
         );
         assert!(done, "it is in force for everybody who is to come");
-        assert_eq!(answer["unanswered"], json!([worker]));
+        assert_eq!(answer["silent"], json!([worker]));
     }
     assert!(began.elapsed() >= 6 * SECOND);
     assert!(process::signal(worker, Signal::SIGCONT));

@@ -115,7 +115,7 @@ pub(crate) struct Changed {
     /// Workers that serve by them.
     pub(crate) workers: usize,
     /// Process ids of workers that have not said in time that they do.
-    pub(crate) unanswered: Vec<i32>,
+    pub(crate) silent: Vec<i32>,
     /// How long it took until they did.
     pub(crate) milliseconds: u64,
 }

@@ -194,7 +194,7 @@ fn changed(changed: Changed) -> String {
         plural(changes),
         if workers == 1 { "" } else { "es" }
     );
-    text + &unanswered(&changed.unanswered)
+    text + &silent(&changed.silent)
 }
 
 fn log_levels(levels: LogLevels) -> String {

@@ -193,7 +193,7 @@ impl Master {
                 let changed = Changed {
                     changes: asker.changes,
                     workers: workers().count() - behind.len(),
-                    unanswered: behind,
+                    silent: behind,
                     milliseconds: waited_ms,
                 };
                 answers.push((asker.id, ctl::done(&changed)));
