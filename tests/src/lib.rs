@@ -15,6 +15,7 @@
 )]
 
 pub mod brownout;
+pub mod browser;
 pub mod client;
 pub mod crowd;
 pub mod dns;

@@ -89,6 +89,8 @@ pub struct Rendered {
     pub status: u16,
     /// Its media type.
     pub media_type: &'static str,
+    /// Further fields: names and values.
+    pub fields: &'static [(&'static str, &'static str)],
     /// The text.
     pub body: Vec<u8>,
 }
@@ -116,6 +118,9 @@ pub fn page(
     fields.clear();
     encode::field(fields, b"Content-Type", page.media_type.as_bytes());
     encode::field(fields, b"Cache-Control", b"no-store");
+    for (name, value) in page.fields {
+        encode::field(fields, name.as_bytes(), value.as_bytes());
+    }
     let status = match exchange.request.forced_status {
         0 => page.status,
         forced => forced,

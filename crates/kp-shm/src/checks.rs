@@ -33,15 +33,22 @@ impl Checks {
     /// The row of a check of a peer, found or made; one of this process alone where the table is full. `process` uses it
     /// until [`Checks::leave`] or its death.
     pub fn claim(&self, upstream: &str, peer: &str, check: &str, process: Row) -> CheckRow {
-        let key = Key::of(&[
-            b"check",
-            upstream.as_bytes(),
-            peer.as_bytes(),
-            check.as_bytes(),
-        ]);
         CheckRow {
-            row: self.table.claim(key, process),
+            row: self.table.claim(key_of(upstream, peer, check), process),
         }
+    }
+
+    /// State and cause of a check that somebody has claimed, without a claim: for who only tells of it.
+    pub fn look(&self, upstream: &str, peer: &str, check: &str) -> Option<(CheckState, u64)> {
+        let key = key_of(upstream, peer, check);
+        let cells = self.table.cells(self.table.peek(key)?);
+        let (state, cause) = (
+            cells.get(STATE)?.load(Relaxed),
+            cells.get(CAUSE)?.load(Relaxed),
+        );
+        // It may have become another one's meanwhile.
+        self.table.peek(key)?;
+        Some((Standing::unpack(state).state, cause))
     }
 
     /// Ends a claim; the row must not be used any more.
@@ -68,6 +75,15 @@ impl Checks {
             }
         }
     }
+}
+
+fn key_of(upstream: &str, peer: &str, check: &str) -> Key {
+    Key::of(&[
+        b"check",
+        upstream.as_bytes(),
+        peer.as_bytes(),
+        check.as_bytes(),
+    ])
 }
 
 /// What is known of a peer by one check.

@@ -8,6 +8,7 @@
 mod checks;
 mod counters;
 mod facts;
+mod history;
 mod keyed;
 mod lease;
 mod names;
@@ -25,6 +26,7 @@ mod zones;
 pub use checks::{CheckChange, CheckRow, CheckState, Checks, Thresholds};
 pub use counters::{Block, Counter, Counters, Kind, REASONS, TURN_BOUNDS_US, TURN_BUCKETS};
 pub use facts::{LastReload, MasterFacts};
+pub use history::{History, Sample, Sampler};
 pub use lease::{Claimant, Lease};
 pub use names::{NameAddress, NameRow, Names};
 pub use peers::{Answers, Ejection, Health, Key, PeerRow, Peers};
@@ -84,6 +86,7 @@ pub struct Shm {
     series: Series,
     recent: Recent,
     master: MasterFacts,
+    history: History,
     peers: Peers,
     checks: Checks,
     names: Names,
@@ -128,6 +131,7 @@ impl Shm {
             ),
             recent: Recent::new(scoreboard, cells(Recent::cells(sizes.processes))?),
             master: MasterFacts::new(cells(facts::CELLS)?),
+            history: History::new(cells(History::CELLS)?),
             peers: peers(sizes.peers)?,
             zones: Zones::new(
                 scoreboard,
@@ -165,6 +169,11 @@ impl Shm {
     /// What only the master knows.
     pub fn master(&self) -> MasterFacts {
         self.master
+    }
+
+    /// The last hour in samples.
+    pub fn history(&self) -> History {
+        self.history
     }
 
     /// What is known of upstream peers.

@@ -355,6 +355,18 @@ impl Peers {
         None
     }
 
+    /// Where the row of this key is now, for a reader that looks at it without a claim.
+    pub(crate) fn peek(&self, key: Key) -> Option<usize> {
+        let seen = self
+            .path(key)
+            .map(|cell| cell.load(SeqCst))
+            .take_while(|seen| *seen != 0);
+        let mut rows = seen
+            .filter(|seen| seen & TAG_MASK == key.tag() && seen & SETTLED != 0)
+            .map(|seen| (seen & ROW_MASK) as usize - 1);
+        rows.find(|row| self.has_key(*row, key))
+    }
+
     /// A settled row of this key, with one more user.
     fn find(&self, key: Key) -> Option<Found> {
         for cell in self.path(key) {

@@ -32,6 +32,7 @@ mod memory;
 mod names;
 mod open_logs;
 mod output;
+pub mod overview;
 mod own;
 mod pace;
 pub mod pages;

@@ -17,6 +17,11 @@ use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
 use talk::{Talk, Trouble};
 
+/// The cause of a failed check, as its row holds it, in a few words.
+pub(crate) fn trouble_named(code: u64) -> Option<String> {
+    Trouble::named(code)
+}
+
 /// How much later than the last checker the others come at most.
 const GRACE_MAX_MS: u64 = 100;
 /// Connections that checks leave to requests.

@@ -181,7 +181,7 @@ impl Master {
             self.settle_upgrade(now);
             self.settle_changes(now);
             self.plan.tick(now);
-            self.books.look(&self.house.shm, now);
+            self.books.look(&self.house.shm, self.shows_status(), now);
             self.tend_certificates(now);
             if !self.plan.is_starting() {
                 self.listeners.sweep(now);
@@ -249,6 +249,12 @@ impl Master {
         if let Some(crew) = self.crews.iter_mut().find(|crew| crew.number == generation) {
             what(crew);
         }
+    }
+
+    /// Whether the newest configuration has a page that shows the last hour.
+    fn shows_status(&self) -> bool {
+        let newest = self.newest_crew();
+        newest.is_some_and(|crew| crew.prepared.config.http.shows_status())
     }
 
     /// The one whose configuration counts for what concerns the whole house.

@@ -57,6 +57,7 @@ mod slow_clients;
 mod static_files;
 mod status;
 mod steering;
+mod status_page;
 mod sticky;
 mod streaming;
 mod tls;

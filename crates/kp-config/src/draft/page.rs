@@ -1,5 +1,5 @@
-//! The pages about kp itself: `metrics`, `stub_status`, `health`. A location has one handler, so that each also takes the place of what
-//! answered there before.
+//! The pages about kp itself: `metrics`, `stub_status`, `status`, `health`. A location has one handler, so that each also
+//! takes the place of what answered there before.
 
 use super::{LocationDraft, Reader};
 use crate::span::{Span, Spanned};
@@ -19,6 +19,7 @@ pub(crate) struct PageDraft {
 pub(crate) enum PageKind {
     Metrics,
     StubStatus,
+    Status,
     /// The group by name.
     Health(Option<Spanned<String>>),
 }
@@ -32,6 +33,11 @@ impl LocationDraft {
     /// `stub_status`. Its argument meant something to nginx before 1.7.5.
     pub(crate) fn stub_status(&mut self, reader: &mut Reader<'_>, directive: &Directive) {
         self.page(reader, directive, PageKind::StubStatus);
+    }
+
+    /// `status`.
+    pub(crate) fn status(&mut self, reader: &mut Reader<'_>, directive: &Directive) {
+        self.page(reader, directive, PageKind::Status);
     }
 
     /// `health`.

@@ -177,6 +177,8 @@ pub enum Page {
     Metrics,
     /// `stub_status`.
     StubStatus,
+    /// `status`.
+    Status,
     /// `health`.
     Health {
         /// `upstream=`: the group that must have a peer that can be used.
@@ -188,7 +190,7 @@ impl Page {
     /// Whether it says more than everybody may know: without `allow` and `deny` only clients on this machine get it.
     pub fn is_private(self) -> bool {
         match self {
-            Self::Metrics => true,
+            Self::Metrics | Self::Status => true,
             Self::StubStatus | Self::Health { .. } => false,
         }
     }

@@ -221,6 +221,14 @@ pub struct Http {
     pub metrics: bool,
 }
 
+impl Http {
+    /// Whether a location has `status`.
+    pub fn shows_status(&self) -> bool {
+        let mut locations = self.locations.iter();
+        locations.any(|location| location.handler == Handler::Page(Page::Status))
+    }
+}
+
 /// A regular expression as written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RegexSource {

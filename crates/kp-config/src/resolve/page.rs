@@ -12,6 +12,7 @@ impl Builder<'_, '_> {
         Some(match &page.kind {
             PageKind::Metrics => Page::Metrics,
             PageKind::StubStatus => Page::StubStatus,
+            PageKind::Status => Page::Status,
             PageKind::Health(None) => Page::Health { upstream: None },
             PageKind::Health(Some(name)) => Page::Health {
                 upstream: Some(self.group_of_page(name)?),

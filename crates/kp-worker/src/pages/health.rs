@@ -58,6 +58,7 @@ impl Health {
         Rendered {
             status: if self == Self::Ok { 200 } else { 503 },
             media_type: PLAIN,
+            fields: &[],
             body: body.into_bytes(),
         }
     }

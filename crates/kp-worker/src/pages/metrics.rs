@@ -32,6 +32,7 @@ pub(super) fn render(view: &View) -> Rendered {
     Rendered {
         status: 200,
         media_type: FORMAT,
+        fields: &[],
         body: page.out.finish(),
     }
 }

@@ -7,6 +7,7 @@ mod exposition;
 mod families;
 mod health;
 mod metrics;
+mod status;
 mod stub_status;
 
 pub use exposition::FamilyKind;
@@ -17,6 +18,7 @@ use crate::active::{Active, ResponseStage};
 use crate::drive::Turn;
 use crate::jobs::{Job, Purpose};
 use crate::reactor::Worker;
+use kp_config::Config;
 use kp_config::model::Page;
 use kp_http::Framing;
 use kp_proxy::Rendered;
@@ -30,6 +32,7 @@ const PLAIN: &str = "text/plain";
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct View {
     pub(crate) shm: Shm,
+    pub(crate) config: &'static Config,
     pub(crate) tls: &'static Tls,
     /// The master's process; `None`: there is none.
     pub(crate) master: Option<u32>,
@@ -42,12 +45,14 @@ pub(crate) struct View {
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Long {
     Metrics,
+    Status(status::Wish),
 }
 
 impl Long {
     pub(crate) fn render(self, view: &View) -> Rendered {
         match self {
             Self::Metrics => metrics::render(view),
+            Self::Status(wish) => status::render(wish, view),
         }
     }
 }
@@ -58,6 +63,11 @@ impl Worker {
         let rendered = match page {
             Page::Metrics => return self.make_page(active, Long::Metrics),
             Page::StubStatus => stub_status::render(&self.shm.counters()),
+            Page::Status => {
+                let request = &active.exchange.request;
+                let wish = status::Wish::of(&request.uri, &request.args);
+                return self.make_page(active, Long::Status(wish));
+            }
             Page::Health { upstream } => {
                 let health = self.health(upstream);
                 active.exchange.response.retry_after_s = health.retry_after_s();
@@ -71,6 +81,7 @@ impl Worker {
         active.response.stage = ResponseStage::Opening;
         let view = View {
             shm: self.shm,
+            config: self.config,
             tls: self.tls,
             master: self
                 .own

@@ -35,6 +35,7 @@ pub(super) fn render(counters: &Counters) -> Rendered {
     Rendered {
         status: 200,
         media_type: PLAIN,
+        fields: &[],
         body: body.into_bytes(),
     }
 }

@@ -89,6 +89,26 @@ impl Trouble {
         }
     }
 
+    /// A code in a few words.
+    pub(super) fn named(code: u64) -> Option<String> {
+        let detail = code as u32;
+        Some(match code >> 32 {
+            1 => {
+                let error = Error::from_raw_os_error(i32::try_from(detail).unwrap_or(0));
+                crate::jobs::errno_text(&error)
+            }
+            2 => "timed out".to_owned(),
+            3 => "TLS failed".to_owned(),
+            4 => "closed too early".to_owned(),
+            5 => "invalid answer".to_owned(),
+            6 => format!("status {detail}"),
+            7 => "does not match".to_owned(),
+            8 => "invalid local address".to_owned(),
+            9 => "internal error".to_owned(),
+            _ => return None,
+        })
+    }
+
     /// As the log has it.
     pub(super) fn text(&self, check: &HealthCheck) -> String {
         let from = match check.protocol {

@@ -1,7 +1,9 @@
 //! The shared books: compared once a second for a while after a worker was killed, and put right; once a minute the rows
-//! that nobody uses any more are taken back.
+//! that nobody uses any more are taken back; and every few seconds, while there is a page to show it, it is written down
+//! how things go.
 
-use kp_shm::{IdleSeries, Repair, Shm};
+use kp_shm::{IdleSeries, Repair, Sampler, Shm};
+use kp_sys::clock;
 
 const EVERY_MS: u64 = 1_000;
 const FOR_MS: u64 = 30_000;
@@ -24,6 +26,7 @@ pub(super) struct Books {
     /// Series likewise.
     idle_series: IdleSeries,
     reclaim_series_ms: u64,
+    sampler: Sampler,
     /// How many claims had found no room when that was told last.
     told: u64,
 }
@@ -37,14 +40,13 @@ impl Books {
 
     /// When [`Books::look`] has something to do.
     pub(super) fn due_ms(&self) -> Option<u64> {
-        Some(
-            self.due_ms
-                .map_or(self.reclaim_ms, |due| due.min(self.reclaim_ms)),
-        )
+        let dues = [self.due_ms, Some(self.reclaim_ms), self.sampler.due_ms()];
+        dues.into_iter().flatten().min()
     }
 
-    /// Compares them, if it is time.
-    pub(super) fn look(&mut self, shm: &Shm, now_ms: u64) {
+    /// Compares them, if it is time. `sampled`: a page shows the last hour.
+    pub(super) fn look(&mut self, shm: &Shm, sampled: bool, now_ms: u64) {
+        self.sampler.look(shm, sampled, now_ms, clock::unix_ms());
         if self.due_ms.is_some_and(|due| due <= now_ms) {
             self.repair.sweep(shm);
             let again = now_ms < self.until_ms || self.repair.is_suspicious();
