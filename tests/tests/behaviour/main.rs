@@ -34,6 +34,7 @@ mod limits;
 mod log_json;
 mod log_targets;
 mod logs;
+mod measuring;
 mod memory;
 mod metric_sums;
 mod metrics;
