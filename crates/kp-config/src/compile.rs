@@ -135,6 +135,12 @@ impl Names {
             let args = directive.args.as_slice();
             match directive.name.text.as_str() {
                 "set" => self.define_word(args.first().map(|word| word.text.as_str())),
+                "split_clients" => {
+                    self.define_word(args.get(1).map(|word| word.text.as_str()));
+                    continue;
+                }
+                // Names are data in it.
+                "log_format" => continue,
                 "map" => {
                     self.define_word(args.get(1).map(|word| word.text.as_str()));
                     for entry in directive.block.iter().flat_map(|block| &block.directives) {

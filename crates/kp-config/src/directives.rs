@@ -27,7 +27,7 @@ impl Contexts {
     pub const LOCATION_IF: Self = Self(1 << 6);
     /// `upstream`.
     pub const UPSTREAM: Self = Self(1 << 7);
-    /// `map`.
+    /// `map` and `split_clients`.
     pub const MAP: Self = Self(1 << 8);
     /// `types`.
     pub const TYPES: Self = Self(1 << 9);
@@ -317,6 +317,7 @@ table! {
     "send" "text", MATCH, (1), ONCE, none, {}, [match send], "What a check with `type=tcp` sends once it is connected; `\\xHH` is a byte.";
     "expect" "text | ~|~* regex", MATCH, (1 to 2), ONCE, none, {}, [match expect], "What the peer says to a check with `type=tcp`: it begins with the text, or matches the expression.";
     "map" "string $variable { ... }", H, (2), MANY, none, {entries Contexts::MAP}, [block], "Defines a variable whose value is looked up by another value: exact texts, `default`, `hostnames` masks, `~` and `~*` expressions.";
+    "split_clients" "string $variable { ... }", H, (2), MANY, none, {entries Contexts::MAP}, [block], "Defines a variable whose value depends on the hash of another one: each line is a share in percent (`0.5%`, or `*` for the rest) and a value. The same client always gets the same value, as with nginx; with `access_log ... if=` it is a sample.";
     "log_format" "name [escape=default|json|none] string ... | name json { field value; ... }", H, (1+), MANY, "combined", {optional Contexts::LOG_FORMAT}, [http with log_format], "A format of access log lines; `combined` is predefined. With `json` (kp's own) a line is a JSON object of the fields in the block, whose values are numbers, booleans and lists where the variable is one by nature, and a field may be a block of fields. `docs/logs.md` tells more.";
     "server_names_hash_max_size" "size", H, (1), ONCE, "512", {}, [ignored number], "Accepted, no effect: kp sizes its tables itself.";
     "server_names_hash_bucket_size" "size", H, (1), ONCE, "64", {}, [ignored size], "Accepted, no effect: kp sizes its tables itself.";

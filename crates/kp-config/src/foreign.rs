@@ -200,10 +200,6 @@ const MISSING: &[(&str, &str)] = &[
         "kp knows one kind of access rule in a location, allow and deny: leave `satisfy all` out",
     ),
     ("slice", "kp passes ranges on to the upstream as they are"),
-    (
-        "split_clients",
-        "use the weights of an upstream's servers, or map a variable that differs between clients, by an expression",
-    ),
     ("ssl", "it is a parameter now: `listen 443 ssl;`"),
     (
         "ssl_engine",
@@ -317,7 +313,6 @@ const FAMILIES: &[(&str, &str)] = &[
         "secure_link",
         "kp checks no signed links: let the upstream do it",
     ),
-    ("split_clients", "use the weights of an upstream's servers"),
     (
         "ssl_ocsp_",
         "kp does not ask responders about clients' certificates: see ssl_crl",

@@ -85,3 +85,33 @@ impl JsonType {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_page_about_logs_lists_every_type() {
+        let page =
+            std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/logs.md"))
+                .unwrap();
+        for kind in ["number", "boolean", "list of numbers", "list of strings"] {
+            let row = page
+                .lines()
+                .find_map(|line| line.strip_prefix(&format!("| {kind} | ")))
+                .unwrap();
+            let mut shown: Vec<&str> = row
+                .split('`')
+                .filter_map(|name| name.strip_prefix('$'))
+                .collect();
+            let mut known: Vec<&str> = Builtin::ALL
+                .iter()
+                .filter(|(_, builtin)| JsonType::of_builtin(*builtin).name() == kind)
+                .map(|(name, _)| *name)
+                .collect();
+            shown.sort_unstable();
+            known.sort_unstable();
+            assert_eq!(shown, known, "{kind}");
+        }
+    }
+}

@@ -41,6 +41,7 @@ pub mod response_head;
 mod route;
 mod script;
 mod server_names;
+mod split;
 mod step;
 pub mod sticky;
 pub mod target;

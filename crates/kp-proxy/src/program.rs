@@ -58,6 +58,8 @@ pub(crate) enum Origin {
     Capture,
     /// A `map`, by its index.
     Map(usize),
+    /// A `split_clients`, by its index.
+    Split(usize),
 }
 
 #[derive(Debug)]
@@ -247,6 +249,11 @@ fn origins(config: &Config) -> Vec<Origin> {
     for (index, map) in config.http.maps.iter().enumerate() {
         if let Some(origin) = origins.get_mut(map.variable.index()) {
             *origin = Origin::Map(index);
+        }
+    }
+    for (index, split) in config.http.splits.iter().enumerate() {
+        if let Some(origin) = origins.get_mut(split.variable.index()) {
+            *origin = Origin::Split(index);
         }
     }
     origins

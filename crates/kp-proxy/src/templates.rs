@@ -25,6 +25,9 @@ pub(crate) fn each(config: &Config, visit: &mut Visit<'_>) {
         map.wildcards.iter().for_each(|(_, value)| visit(value));
         map.regexes.iter().for_each(|(_, value)| visit(value));
     }
+    for split in &config.http.splits {
+        visit(&split.source);
+    }
     let servers = config
         .http
         .servers

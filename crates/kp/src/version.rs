@@ -8,7 +8,7 @@ use crate::settings;
 const NGINX: &str = "1.31.5";
 
 /// http modules that nginx builds by default and kp does not have.
-const LACKS: [&str; 18] = [
+const LACKS: [&str; 17] = [
     "auth_basic",
     "autoindex",
     "browser",
@@ -22,7 +22,6 @@ const LACKS: [&str; 18] = [
     "mirror",
     "referer",
     "scgi",
-    "split_clients",
     "ssi",
     "tunnel",
     "userid",

@@ -264,3 +264,51 @@ fn files_with_variables_in_their_names() {
     kp.wait_error("/missing\" existence failed (2: No such file or directory)");
     assert!(!kp.path("made_up.log").exists());
 }
+
+/// Shows: split_clients, access_log
+#[test]
+fn a_log_may_be_a_sample() {
+    let text = "http { log_format n $arg_n; split_clients $arg_n $sampled { 20% 1; 30.5% ''; * 0; }
+        split_clients $arg_n $name { 20% one; 30.5% two; }
+        server { listen %LISTEN%; keepalive_requests 10000; access_log all.log n; access_log sample.log n if=$sampled;
+        add_header X-Part $name; return 200; } }";
+    let kp = Setup::new(text).start();
+    let mut client = kp.client();
+    let mut counts = [0; 3];
+    let mut sampled = Vec::new();
+    for n in 0..1000 {
+        let answer = client.ask(format!("GET /?n={n} HTTP/1.1\r\nHost: t\r\n\r\n"));
+        match answer.field("x-part") {
+            Some("one") => {
+                counts[0] += 1;
+                sampled.push(n.to_string());
+            }
+            Some("two") => counts[1] += 1,
+            other => {
+                assert_eq!(other, None);
+                counts[2] += 1;
+            }
+        }
+    }
+    for (count, expected) in counts.iter().zip([200, 305, 495]) {
+        assert!((expected - 60..expected + 60).contains(count), "{counts:?}");
+    }
+    kp.lines("all.log", 1000);
+    assert_eq!(kp.lines("sample.log", sampled.len()), sampled);
+    for (part, message) in [
+        ("0% a;", "invalid percent value \"0%\""),
+        ("1.234% a;", "invalid percent value \"1.234%\""),
+        ("ten a;", "invalid percent value \"ten\""),
+        ("60% a; 50% b;", "percent total is greater than 100%"),
+        ("* a; 50% b;", "percent total is greater than 100%"),
+    ] {
+        let text =
+            format!("http {{ split_clients $uri $x {{ {part} }} server {{ listen %LISTEN%; }} }}");
+        let checked = Setup::new(&text).check();
+        assert!(
+            checked.stderr.contains(message),
+            "{part}: {}",
+            checked.stderr
+        );
+    }
+}

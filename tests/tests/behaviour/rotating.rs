@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::io::Read;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -12,8 +13,9 @@ use kp_tests::wait::{self, SOON};
 use kp_tests::{Client, Kind, Kp, LoadOrigin, Mix, Port, Setup, process};
 use nix::sys::signal::Signal;
 
-/// The logs of the test: lines at once, lines in a buffer, and one error line for each file that is not there.
-const LOGS: [&str; 3] = ["access.log", "buffered.log", "missing.log"];
+/// The logs of the test: lines at once, lines in a buffer, compressed ones, and one error line for each file that is not
+/// there.
+const LOGS: [&str; 4] = ["access.log", "buffered.log", "compressed.gz", "missing.log"];
 
 fn with_logs(origin: &LoadOrigin) -> Setup {
     Setup::new(
@@ -22,6 +24,7 @@ http {
     log_format number $http_x_load;
     access_log access.log number;
     access_log buffered.log number buffer=16k flush=5m;
+    access_log compressed.gz number gzip buffer=16k flush=5m;
     upstream u { server %U1%; keepalive 64; }
     server {
         listen %LISTEN%;
@@ -70,10 +73,29 @@ fn rotate(kp: &Kp, round: usize) -> Vec<Rotated> {
     let said = kp.command(&["-s", "reopen"]);
     assert_eq!(said.code, 0, "{}", said.stderr);
     let rotated = moved.map(|name| Rotated {
-        bytes: kp.text(&name).len(),
+        bytes: length(kp, &name),
         name,
     });
     rotated.into()
+}
+
+fn length(kp: &Kp, name: &str) -> usize {
+    fs::metadata(kp.path(name)).map_or(0, |found| found.len() as usize)
+}
+
+/// What a reader of the rotated file gets: a compressed one is whole.
+fn text_of(kp: &Kp, name: &str) -> String {
+    if !name.contains(".gz") {
+        return kp.text(name);
+    }
+    let bytes = fs::read(kp.path(name)).expect("a log");
+    let mut text = String::new();
+    if !bytes.is_empty() {
+        let mut reader = flate2::read::MultiGzDecoder::new(bytes.as_slice());
+        let read = reader.read_to_string(&mut text);
+        read.unwrap_or_else(|error| panic!("{name} is no whole gzip file: {error}"));
+    }
+    text
 }
 
 #[test]
@@ -105,16 +127,16 @@ fn rotations_lose_no_line() {
     // The rest of the buffers.
     rotated.extend(rotate(&kp, 8));
     for file in &rotated {
-        let now = kp.text(&file.name).len();
+        let now = length(&kp, &file.name);
         assert_eq!(
             now, file.bytes,
             "{} was written to after -s reopen",
             file.name
         );
     }
-    for name in &LOGS[..2] {
+    for name in &LOGS[..3] {
         let text: String = (0..9)
-            .map(|round| kp.text(&format!("{name}.{round}")))
+            .map(|round| text_of(&kp, &format!("{name}.{round}")))
             .collect();
         let lines: Vec<u64> = text
             .lines()

@@ -4,7 +4,7 @@ use super::{LevelDraft, ListenDraft, LocationDraft, Reader, TlsDraft, UpstreamDr
 use crate::diagnostic::Diagnostic;
 use crate::model::{
     AcceptLimit, CpuAffinity, ErrorLog, LocationMatch, LogFormat, Map, MatchBlock, ServerName,
-    StopSignal, User,
+    Split, StopSignal, User,
 };
 use crate::span::{Span, Spanned};
 use crate::syntax::Directive;
@@ -45,6 +45,7 @@ pub(crate) struct HttpDraft {
     pub(crate) servers: Vec<ServerDraft>,
     pub(crate) upstreams: Vec<UpstreamDraft>,
     pub(crate) maps: Vec<Map>,
+    pub(crate) splits: Vec<Split>,
     pub(crate) matches: Vec<MatchBlock>,
     pub(crate) log_formats: Vec<LogFormat>,
 }

@@ -21,6 +21,7 @@ mod reader;
 mod real_ip;
 mod resolver;
 mod retry;
+mod split_clients;
 mod sticky;
 mod syslog;
 mod tls;
@@ -319,6 +320,7 @@ fn enter(directive: &Directive, block: &Block, target: &mut Target<'_>, reader: 
             draft.matches.push(block);
         }
         ("map", Target::Http(draft)) => draft.map(reader, directive, inside),
+        ("split_clients", Target::Http(draft)) => draft.split_clients(reader, directive, inside),
         ("types", Target::Http(draft)) => reader.types(directive, inside, &mut draft.level.types),
         ("types", Target::Server(draft)) => {
             reader.types(directive, inside, &mut draft.root.level.types);

@@ -306,7 +306,7 @@ pub(super) fn definitions(tree: &Tree, name: &str) -> Vec<(Span, String)> {
         let defines = match one.name.text.as_str() {
             _ if scope.holds_entries() => false,
             "set" => is_it(one.args.first()),
-            "map" => is_it(one.args.get(1)),
+            "map" | "split_clients" => is_it(one.args.get(1)),
             _ => one.args.iter().any(group),
         };
         if defines {

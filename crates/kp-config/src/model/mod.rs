@@ -197,6 +197,8 @@ pub struct Http {
     pub user_variables: Vec<String>,
     /// `map` blocks.
     pub maps: Vec<Map>,
+    /// `split_clients` blocks.
+    pub splits: Vec<Split>,
     /// Every regular expression of the configuration; kp-proxy compiles them and reports bad ones at their span.
     pub regexes: Vec<RegexSource>,
     /// `log_format`s; index 0 is `combined`.
@@ -240,6 +242,26 @@ pub struct RegexSource {
     pub captures: Vec<(String, UserVar)>,
     /// Its place.
     pub span: Span,
+}
+
+/// One `split_clients`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Split {
+    /// The variable it defines.
+    pub variable: UserVar,
+    /// What is hashed.
+    pub source: Template,
+    /// Its parts in order.
+    pub parts: Vec<SplitPart>,
+}
+
+/// One part of a `split_clients`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SplitPart {
+    /// Hashes below this belong to it, unless to one before; `None`: all.
+    pub below: Option<u32>,
+    /// The variable's value; nothing in it is a variable, as in nginx.
+    pub value: String,
 }
 
 /// One `map`.

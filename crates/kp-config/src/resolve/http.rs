@@ -47,6 +47,7 @@ pub(super) fn resolve(
         listeners,
         servers,
         maps: draft.maps,
+        splits: draft.splits,
         max_active_requests: draft
             .max_active_requests
             .map(|value| value.value)

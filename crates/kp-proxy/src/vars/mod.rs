@@ -13,6 +13,7 @@ pub(crate) use headers::forwarded_for;
 
 use crate::answer_kind::Fault;
 use crate::program::Origin;
+use crate::split;
 use crate::{Context, Exchange, Program};
 use kp_config::model::UserVar;
 use kp_config::template::{Part, Template, Variable};
@@ -149,7 +150,7 @@ impl<'a> Evaluation<'a> {
         let origin = self.program.origin(variable);
         let map = match origin {
             Origin::Map(map) => self.program.map(map),
-            Origin::Set | Origin::Capture => None,
+            Origin::Set | Origin::Capture | Origin::Split(_) => None,
         };
         let kept = exchange
             .request
@@ -162,9 +163,9 @@ impl<'a> Evaluation<'a> {
             out.extend_from_slice(value);
             return true;
         }
-        let Some(map) = map else {
+        if map.is_none() && !matches!(origin, Origin::Split(_)) {
             return origin == Origin::Set;
-        };
+        }
         if self.depth >= DEPTH_MAX {
             exchange
                 .record
@@ -179,12 +180,29 @@ impl<'a> Evaluation<'a> {
             escape_captures: false,
             ..self
         };
-        map.evaluate(deeper, exchange, out);
-        if !map.volatile {
+        match (map, origin) {
+            (Some(map), _) => map.evaluate(deeper, exchange, out),
+            (None, Origin::Split(index)) => deeper.split(index, exchange, out),
+            (None, _) => {}
+        }
+        if !map.is_some_and(|map| map.volatile) {
             let value = out.get(start..).unwrap_or_default();
             self.program
                 .set(&mut exchange.request.variables, variable, value);
         }
         true
+    }
+
+    /// Appends the value of a `split_clients`; `out` also serves as scratch space behind its end.
+    fn split(self, index: usize, exchange: &mut Exchange, out: &mut Vec<u8>) {
+        let Some(split) = self.context.config.http.splits.get(index) else {
+            return;
+        };
+        let start = out.len();
+        self.template(&split.source, exchange, out);
+        let text = out.get(start..).unwrap_or_default();
+        let value = split::choose(split, text).unwrap_or_default();
+        out.truncate(start);
+        out.extend_from_slice(value.as_bytes());
     }
 }
