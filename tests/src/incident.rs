@@ -332,6 +332,30 @@ pub const CASES: &[Case] = &[
         "phase=connect side=upstream attempt=1 closed_by=upstream",
         "connect() failed (111: Connection refused) while connecting to upstream",
     ),
+    case(
+        "/sorry-elsewhere",
+        Does::Get,
+        (302, "502"),
+        "connect_failed",
+        "phase=connect side=upstream attempt=1 closed_by=upstream",
+        "connect() failed (111: Connection refused) while connecting to upstream",
+    ),
+    case(
+        "/sorry-moved",
+        Does::Get,
+        (302, "502"),
+        "connect_failed",
+        "phase=connect side=upstream attempt=1 closed_by=upstream",
+        "connect() failed (111: Connection refused) while connecting to upstream",
+    ),
+    case(
+        "/sorry-well",
+        Does::Get,
+        (200, "502 : 200"),
+        "connect_failed",
+        "phase=connect side=upstream attempt=1 closed_by=upstream",
+        "connect() failed (111: Connection refused) while connecting to upstream",
+    ),
     // Unless it fails itself.
     case(
         "/no-page",
@@ -466,6 +490,9 @@ http {
         location = /quiet { return 444; }
         location = /moved { rewrite ^ /well redirect; }
         location = /sorry { proxy_pass http://refused; error_page 502 /page; }
+        location = /sorry-elsewhere { proxy_pass http://refused; error_page 502 http://elsewhere.test/; }
+        location = /sorry-moved { proxy_pass http://refused; error_page 502 /moved; }
+        location = /sorry-well { proxy_pass http://refused; error_page 502 =200 /well; }
         location = /no-page { proxy_pass http://refused; error_page 502 /none; }
         location = /fallback { proxy_pass http://refused; error_page 502 = @well; }
         location = /page { internal; return 200 sorry; }

@@ -549,12 +549,17 @@ impl Exchange {
         match program.error_page(self, answer.status, context) {
             Some(ErrorAction::Reroute) => self.route_again(program, context),
             Some(ErrorAction::Answer(answer)) => self.respond(answer),
-            None => self.respond(answer),
+            None => self.send(answer),
         }
     }
 
     fn respond(&mut self, answer: Answer) -> Action {
         self.explain_answer(&answer);
+        self.send(answer)
+    }
+
+    /// What is answered has its reason already.
+    fn send(&mut self, answer: Answer) -> Action {
         self.machine.phase = Phase::Answer;
         Action::Respond(answer)
     }
