@@ -8,7 +8,7 @@ use crate::reactor::Worker;
 use crate::token::Key;
 use kp_config::Config;
 use kp_config::model::UpstreamId;
-use kp_proxy::{Cause, Failure, Phase, Reason, Side, Target};
+use kp_proxy::{Cause, Failure, Phase, Side, Target};
 use kp_shm::{
     Counter, Entry, Histogram, PeerCell, Row, SeriesKind, SeriesRow, ServerCell, Shm, UpstreamCell,
 };
@@ -72,7 +72,9 @@ impl Worker {
     pub(crate) fn measure_failure(&self, active: &Active, failure: &Failure) {
         // An idle connection that was closed says nothing about its peer.
         if failure.side() == Side::Upstream && failure.cause != Cause::StaleConnection {
-            self.note_failure(active.peer, failure.reason());
+            if let Some(series) = active.peer.and_then(|peer| self.groups.series(peer)) {
+                series.note_failure(failure.reason().index(), self.clock.mono_ms);
+            }
         }
         let cell = match failure.cause {
             Cause::NoLivePeer => UpstreamCell::NoLivePeer,
@@ -87,13 +89,6 @@ impl Worker {
         };
         if let Some(Target::Group(group)) = active.exchange.machine.target {
             self.count_for_group(group, cell);
-        }
-    }
-
-    /// What went wrong at a peer last.
-    pub(crate) fn note_failure(&self, peer: Option<PeerId>, reason: Reason) {
-        if let Some(series) = peer.and_then(|peer| self.groups.series(peer)) {
-            series.note_failure(reason.index(), self.clock.mono_ms);
         }
     }
 

@@ -5,7 +5,6 @@ use crate::clock;
 use crate::error_log;
 use crate::reactor::Worker;
 use kp_config::model::{Level, UpstreamId};
-use kp_proxy::Reason;
 use kp_shm::Counter;
 use kp_upstream::{Answer, Offence, Outcome, PeerChange, PeerId, Traffic};
 
@@ -38,10 +37,6 @@ impl Worker {
                 bytes_out: attempt.bytes_sent,
             }),
         };
-        if outcome == Outcome::Failed && answer.header_ms.is_some() {
-            // It answered with a status that counts as a failure, and perhaps nobody else was asked.
-            self.note_failure(Some(peer), Reason::UpstreamStatus);
-        }
         self.groups.observe(peer, &answer, now_ms);
         self.tell_changes(peer.upstream);
     }

@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 
 use kp_tests::incident::{CASES, Does, Incident};
 use kp_tests::metrics::Metrics;
+use kp_tests::origin::response;
 use kp_tests::wait::{self, SOON};
-use kp_tests::{Kp, Origin, Request, Response, Setup};
+use kp_tests::{Kp, Origin, Port, Request, Response, Setup};
 use nix::sys::signal::Signal;
 
 /// Every case of the incident, one after the other at one kp.
@@ -371,4 +372,81 @@ fn without_times(line: &str) -> String {
         values.collect::<Vec<_>>().join(" ")
     });
     columns.collect::<Vec<_>>().join("|")
+}
+
+/// A peer's last failure stays with it, also where the client got a good answer in the end; an answer that nobody calls a
+/// failure is none.
+#[test]
+fn peers_keep_their_last_failure() {
+    let answers = Origin::start(|conversation| {
+        conversation.answer_all(|request| match request.target() {
+            "/busy" => response(503, b""),
+            "/none" => response(404, b""),
+            _ => response(200, b"ok"),
+        })
+    });
+    let (refused, well) = (Port::take(), Origin::ok());
+    let kp = Setup::new(
+        "%MAIN%
+http {
+    upstream retried { server %REFUSED%; server %WELL% backup; }
+    upstream answers { server %ANSWERS%; server %WELL% backup; }
+    server {
+        listen %LISTEN%;
+        location / { proxy_pass http://retried; }
+        location = /busy { proxy_pass http://answers; proxy_next_upstream http_503; }
+        location = /none { proxy_pass http://answers; proxy_next_upstream http_503; }
+        location = /metrics { metrics; }
+    }
+}
+",
+    )
+    .with("REFUSED", refused.address())
+    .with("WELL", well.address())
+    .with("ANSWERS", answers.address())
+    .start();
+    let failed = |upstream: &str, address: String| {
+        let name = "kp_peer_last_failure_timestamp_seconds";
+        let sample = format!("{name}{{upstream=\"{upstream}\",peer=\"{address}\"}}");
+        Metrics::of(&kp.address(), "/metrics").has(&sample)
+    };
+    assert_eq!(kp.get("/").status(), 200);
+    assert!(failed("retried", refused.address()));
+    assert!(!failed("retried", well.address()));
+    assert_eq!(kp.get("/none").status(), 404);
+    assert!(!failed("answers", answers.address()));
+    assert_eq!(kp.get("/busy").status(), 200);
+    assert!(failed("answers", answers.address()));
+}
+
+/// The words can be used where an answer is made: on a page of one's own, in a field.
+#[test]
+fn an_error_page_can_say_why() {
+    let closed = Port::take();
+    let kp = Setup::new(
+        "%MAIN%
+http {
+    server {
+        listen %LISTEN%;
+        location / { proxy_pass http://%CLOSED%; error_page 502 /sorry; }
+        location = /sorry {
+            internal;
+            add_header X-Why \"$kp_reason $kp_reason_detail\" always;
+            return 200 \"sorry: $kp_reason\";
+        }
+    }
+}
+",
+    )
+    .with("CLOSED", closed.address())
+    .start();
+    let answer = kp.get("/");
+    assert_eq!(
+        (answer.status(), answer.text()),
+        (502, "sorry: connect_failed".to_owned())
+    );
+    assert_eq!(
+        answer.field("X-Why"),
+        Some("connect_failed phase=connect side=upstream attempt=1 closed_by=upstream")
+    );
 }
