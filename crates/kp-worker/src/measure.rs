@@ -71,10 +71,11 @@ impl Worker {
     /// A failure that was just reported, as far as it is the group's or a peer's; its upstream is not dropped yet.
     pub(crate) fn measure_failure(&self, active: &Active, failure: &Failure) {
         // An idle connection that was closed says nothing about its peer.
-        if failure.side() == Side::Upstream && failure.cause != Cause::StaleConnection {
-            if let Some(series) = active.peer.and_then(|peer| self.groups.series(peer)) {
-                series.note_failure(failure.reason().index(), self.clock.mono_ms);
-            }
+        if failure.side() == Side::Upstream
+            && failure.cause != Cause::StaleConnection
+            && let Some(series) = active.peer.and_then(|peer| self.groups.series(peer))
+        {
+            series.note_failure(failure.reason().index(), self.clock.mono_ms);
         }
         let cell = match failure.cause {
             Cause::NoLivePeer => UpstreamCell::NoLivePeer,
