@@ -245,9 +245,9 @@ impl Series {
             let Some(block) = self.block(process, kind, index.row()) else {
                 break;
             };
-            for (place, (sum, cell)) in cells.iter_mut().zip(block).enumerate() {
+            for ((sum, cell), cell_kind) in cells.iter_mut().zip(block).zip(kinds(kind)) {
                 let value = cell.load(Relaxed);
-                match kind_of(kind, place) {
+                match cell_kind {
                     CellKind::Counter | CellKind::Gauge => *sum = sum.wrapping_add(value),
                     CellKind::Moment | CellKind::Failure => *sum = value.max(*sum),
                     CellKind::Setting | CellKind::Flags if youngest == Some(process) => {
@@ -323,8 +323,8 @@ impl Series {
             let Some(block) = self.block(process, kind, Some(at)) else {
                 break;
             };
-            for (place, (kept, cell)) in kept.iter().zip(block).enumerate() {
-                if kind_of(kind, place) == CellKind::Counter {
+            for ((kept, cell), cell_kind) in kept.iter().zip(block).zip(kinds(kind)) {
+                if *cell_kind == CellKind::Counter {
                     let sum = kept.load(Relaxed).wrapping_add(cell.load(Relaxed));
                     kept.store(sum, Relaxed);
                 }
@@ -435,10 +435,24 @@ fn other_info(kind: SeriesKind) -> SeriesInfo {
     }
 }
 
-/// How a cell is read; those of histograms, behind the table, are counters.
-fn kind_of(kind: SeriesKind, place: usize) -> CellKind {
-    let spec = kind.cells().get(place);
-    spec.map_or(CellKind::Counter, |spec| spec.kind)
+/// How the cells of a row are read; those behind the table, which are of histograms, are counters.
+const fn kinds_of(table: &[CellSpec]) -> [CellKind; WIDTH] {
+    let (mut kinds, mut at) = ([CellKind::Counter; WIDTH], 0);
+    while at < table.len() {
+        kinds[at] = table[at].kind;
+        at += 1;
+    }
+    kinds
+}
+
+static KINDS: [[CellKind; WIDTH]; 3] = [
+    kinds_of(ServerCell::TABLE),
+    kinds_of(UpstreamCell::TABLE),
+    kinds_of(PeerCell::TABLE),
+];
+
+fn kinds(kind: SeriesKind) -> &'static [CellKind; WIDTH] {
+    &KINDS[kind as usize]
 }
 
 /// Empties what is not a counter.
