@@ -1,5 +1,8 @@
 //! The page that Prometheus reads: its form, who may read it, and what it says.
 
+use std::time::Duration;
+
+use kp_tests::tls::{Authority, Connector};
 use kp_tests::{Client, Metrics, Origin, Port, Response, Setup};
 
 const PAGE: &str = "%MAIN%
@@ -143,4 +146,76 @@ fn unix_sockets_are_of_this_machine() {
     assert!(text.starts_with("HTTP/1.1 200 OK\r\n"), "{text}");
     assert!(text.contains("\nkp_build_info{"), "{text}");
     drop(kp);
+}
+
+/// Some thousand lines about peers, over TLS and without.
+const MANY: &str = "http {
+    upstream u { zone u 256k; %PEERS% }
+    server {
+        listen %LISTEN%;
+        listen %TLS% ssl;
+        ssl_certificate a.crt;
+        ssl_certificate_key a.key;
+        location / { return 204; }
+        location = /metrics { metrics; }
+        location = /trailers { metrics; add_trailer X-Last yes; }
+        location /peers { proxy_pass http://u; }
+    }
+}
+";
+
+#[test]
+fn a_long_page_is_sent_as_its_client_takes_it() {
+    let peers: String = (1..=400)
+        .map(|number| format!("server 127.0.{}.{}:9;", number / 200, number % 200 + 1))
+        .collect();
+    let authority = Authority::default();
+    let pair = authority.issue(&["a.test"]);
+    let tls = Port::take();
+    let kp = Setup::new(MANY)
+        .with("PEERS", peers)
+        .with("TLS", tls.address())
+        .file("a.crt", pair.certificate.clone())
+        .file("a.key", pair.key.clone())
+        .start();
+    let get = |path: &str| format!("GET {path} HTTP/1.1\r\nHost: t\r\n\r\n");
+    // Who asks and does not read holds nobody up.
+    let mut slow = Client::connect_narrow(&kp.address(), 8192);
+    slow.send(get("/metrics"));
+    kp_tests::wait::until(kp_tests::wait::SOON, "the slow client's page", || {
+        slow.has_heard()
+    });
+    let page = Metrics::of(&kp.address(), "/metrics");
+    page.assert_well_formed();
+    assert!(page.text().len() > 1_000_000, "{}", page.text().len());
+    assert_eq!(page.sum("kp_peer_up", &["upstream=\"u\""]), 400.0);
+    assert_eq!(kp.get("/").status(), 204);
+    assert_eq!(page.value("kp_requests_active"), 2.0);
+    let taken = Metrics::new(&slow.response());
+    assert!(taken.text().ends_with('\n') && taken.text().len() > 1_000_000);
+    assert_eq!(slow.ask(get("/")).status(), 204, "the connection goes on");
+
+    let mut client = Client::secure(&tls.address(), &Connector::new(&authority, "a.test"));
+    for path in ["/metrics", "/trailers", "/metrics"] {
+        let page = client.ask(get(path));
+        let chunked = page.field("transfer-encoding") == Some("chunked");
+        assert_eq!(chunked, path == "/trailers");
+        assert!(Metrics::new(&page).text().ends_with('\n'), "{path}");
+    }
+    let mut old = kp.client();
+    old.send("GET /metrics HTTP/1.0\r\nHost: t\r\n\r\n");
+    Metrics::new(&old.response()).assert_well_formed();
+    // Who goes away before the page is made, or in the middle of it, leaves nothing behind.
+    for _ in 0..20 {
+        let mut hasty = kp.client();
+        hasty.send(get("/metrics"));
+        drop(hasty);
+        let mut hasty = Client::connect_narrow(&kp.address(), 8192);
+        hasty.send(get("/metrics"));
+        hasty.read_some(Duration::from_secs(20));
+        hasty.reset();
+    }
+    kp_tests::wait::until(kp_tests::wait::SOON, "nothing to be left", || {
+        Metrics::of(&kp.address(), "/metrics").value("kp_requests_active") == 1.0
+    });
 }

@@ -93,8 +93,8 @@ const FOUND: &[FoundRow] = &[
     (Found::Changes, FamilyKind::Gauge, "runtime_changes", &[], "changes", "Changes of upstreams made at run time that are in force."),
     (Found::Certificates, FamilyKind::Gauge, "certificate_expiry_timestamp_seconds", &["file"], "seconds", "When the certificate in the file ends, in seconds since 1970."),
     (Found::NoRoom, FamilyKind::Gauge, "series_without_room", &[], "series", "Virtual hosts, groups and peers that found no room for series of their own and count as other, once for each worker."),
-    (Found::PeerUp, FamilyKind::Gauge, "peer_up", &["upstream", "peer"], "", "Whether the peer gets requests: 1, or 0 where it is in a state that keeps them away."),
-    (Found::PeerStates, FamilyKind::Gauge, "peer_state", &["upstream", "peer", "state"], "", "Whether the peer is in the state: 1 or 0. All but backup keep requests away."),
+    (Found::PeerUp, FamilyKind::Gauge, "peer_up", &["upstream", "peer"], "", "Whether the peer is fit to get requests: 1, or 0 where it is down, draining, unhealthy, resting or ejected."),
+    (Found::PeerStates, FamilyKind::Gauge, "peer_state", &["upstream", "peer", "state"], "", "Whether the peer is in the state: 1 or 0."),
     (Found::PeerLastFailure, FamilyKind::Gauge, "peer_last_failure_timestamp_seconds", &["upstream", "peer"], "seconds", "When an attempt at the peer failed last, in seconds since 1970; without any there is no sample."),
 ];
 
