@@ -97,6 +97,10 @@ fn an_installation_has_everything_in_its_place() {
     for (path, mode) in [
         ("opt/kp/sbin/kp", 0o755),
         ("opt/kp/share/man/man8/kp.8", 0o644),
+        ("opt/kp/share/man/man8/kp-ctl.8", 0o644),
+        ("opt/kp/share/bash-completion/completions/kp", 0o644),
+        ("opt/kp/share/zsh/site-functions/_kp", 0o644),
+        ("opt/kp/share/fish/vendor_completions.d/kp.fish", 0o644),
         ("opt/kp/share/man/man5/kp.yaml.5", 0o644),
         ("opt/kp/share/man/man5/kp.conf.5", 0o644),
         ("opt/kp/share/doc/kp/examples/container.yaml", 0o644),
@@ -250,7 +254,7 @@ fn the_rights_of_the_unit_are_enough() {
 
 #[test]
 fn manual_pages_are_well_formed() {
-    for page in ["docs/man/kp.8", "docs/man/kp.yaml.5"] {
+    for page in ["docs/man/kp.8", "docs/man/kp-ctl.8", "docs/man/kp.yaml.5"] {
         let content = source::read(Path::new(page));
         for line in content.lines() {
             assert!(line.is_ascii(), "{page}: {line}");

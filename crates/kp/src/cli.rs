@@ -78,7 +78,7 @@ pub(crate) enum Order {
 }
 
 /// Their names.
-const ORDERS: [(&str, Order); 5] = [
+pub(crate) const ORDERS: [(&str, Order); 5] = [
     ("stop", Order::Stop),
     ("quit", Order::Quit),
     ("reopen", Order::Reopen),

@@ -2,6 +2,8 @@
 
 mod check;
 mod cli;
+#[cfg(test)]
+mod completions;
 mod control;
 mod crew;
 mod ctl;
