@@ -18,7 +18,18 @@ _kp() {
     local words=
     case $said in
     '') words='status ctl explain demo-upstream -? -h -v -V -t -T -q -s -p -e -c -g' ;;
-    'ctl') words='requests connections log-level --json' ;;
+    'ctl') words='peer reset batch requests connections log-level --json' ;;
+    'ctl peer') words='add remove drain down up weight max_conns reset' ;;
+    'ctl peer add') words='--force' ;;
+    'ctl peer remove') words='--force' ;;
+    'ctl peer drain') words='--force' ;;
+    'ctl peer down') words='--force' ;;
+    'ctl peer up') words='--force' ;;
+    'ctl peer weight') words='--force' ;;
+    'ctl peer max_conns') words='--force' ;;
+    'ctl peer reset') words='--force' ;;
+    'ctl reset') words='--force' ;;
+    'ctl batch') words='--force' files=1 ;;
     'ctl requests') words='--limit --longer' ;;
     'ctl connections') words='--limit' ;;
     'ctl log-level') words='debug info notice warn error crit alert emerg reset' ;;

@@ -36,10 +36,32 @@ complete -c kp -n '__kp_said ' -a 'status' -d 'shows what the running master doe
 complete -c kp -n '__kp_said ' -a 'ctl' -d 'looks into the running master and steers it'
 complete -c kp -n '__kp_said ' -a 'explain' -d 'tells what a directive or a variable is'
 complete -c kp -n '__kp_said ' -a 'demo-upstream' -d 'answers every request on 127.0.0.1:PORT with NAME and the request\'s head'
+complete -c kp -n '__kp_said ctl' -a 'peer'
+complete -c kp -n '__kp_said ctl' -a 'reset' -d 'give up run-time changes: the configuration holds again'
+complete -c kp -n '__kp_said ctl' -a 'batch' -d 'make many changes in one step or none: a line each, `peer ...` or `reset ...`'
 complete -c kp -n '__kp_said ctl' -a 'requests' -d 'requests in flight, the oldest first: where each of them waits, and what will end it'
 complete -c kp -n '__kp_said ctl' -a 'connections' -d 'connections of clients, the oldest first, and those to each peer'
 complete -c kp -n '__kp_said ctl' -a 'log-level' -d 'show or change the level of every error log, until reset or a restart'
 complete -c kp -n '__kp_said ctl' -l json -d 'the master\'s answer as it is'
+complete -c kp -n '__kp_said ctl peer' -a 'add' -d 'add a peer, with the parameters of a server line'
+complete -c kp -n '__kp_said ctl peer' -a 'remove' -d 'take a peer out for good'
+complete -c kp -n '__kp_said ctl peer' -a 'drain' -d 'send only those sessions to a peer that it has'
+complete -c kp -n '__kp_said ctl peer' -a 'down' -d 'send nothing to a peer'
+complete -c kp -n '__kp_said ctl peer' -a 'up' -d 'neither drain nor down'
+complete -c kp -n '__kp_said ctl peer' -a 'weight' -d 'give a peer another weight'
+complete -c kp -n '__kp_said ctl peer' -a 'max_conns' -d 'give a peer another limit of connections, 0 is none'
+complete -c kp -n '__kp_said ctl peer' -a 'reset' -d 'forget a peer\'s failures and its ejection'
+complete -c kp -n '__kp_said ctl peer add' -l force
+complete -c kp -n '__kp_said ctl peer remove' -l force
+complete -c kp -n '__kp_said ctl peer drain' -l force
+complete -c kp -n '__kp_said ctl peer down' -l force
+complete -c kp -n '__kp_said ctl peer up' -l force
+complete -c kp -n '__kp_said ctl peer weight' -l force
+complete -c kp -n '__kp_said ctl peer max_conns' -l force
+complete -c kp -n '__kp_said ctl peer reset' -l force
+complete -c kp -n '__kp_said ctl reset' -l force
+complete -c kp -n '__kp_said ctl batch' -l force
+complete -c kp -n '__kp_said ctl batch' -F
 complete -c kp -n '__kp_said ctl requests' -x -l limit
 complete -c kp -n '__kp_said ctl requests' -x -l longer
 complete -c kp -n '__kp_said ctl connections' -x -l limit

@@ -1,15 +1,16 @@
 //! `kp ctl`: looks into a running master and steers it.
 //!
-//! `words` understands the command line, `show` turns the master's JSON into text for people, `table` is how that looks. What
+//! `words` understands the command line and `batch` a file of changes, `show` turns the master's JSON into text for people, `table` is how that looks. What
 //! a command means is the master's affair; with `--json` its answer is passed on as it is.
 
+mod batch;
 mod show;
 mod table;
 pub(crate) mod words;
 
 use crate::cli::Options;
 use crate::control::command::Refusal;
-use crate::control::{Answer, Request};
+use crate::control::{Answer, COMMAND_MAX_BYTES, Request};
 use crate::order;
 use crate::report;
 use serde::de::IgnoredAny;
@@ -47,10 +48,16 @@ fn obey(line: &Line) -> u8 {
         Wish::Help => return out(&words::help()),
         Wish::Command(command) => command,
     };
-    let Ok(master) = order::running(&line.options) else {
+    let Ok(command) = serde_json::to_vec(command) else {
         return code::REFUSED;
     };
-    let Ok(command) = serde_json::to_vec(command) else {
+    if command.len() > COMMAND_MAX_BYTES {
+        report::say(format_args!(
+            "a batch has at most {COMMAND_MAX_BYTES} bytes"
+        ));
+        return code::REFUSED;
+    }
+    let Ok(master) = order::running(&line.options) else {
         return code::REFUSED;
     };
     let (text, code) = match master.ask(&Request::Ctl(command), LIMIT) {
@@ -64,7 +71,7 @@ fn obey(line: &Line) -> u8 {
     if line.json && serde_json::from_str::<IgnoredAny>(&text).is_ok() {
         out(&text);
     } else if code == code::REFUSED {
-        report::print(&refusal(&text));
+        report::print(&refusal(line, &text));
     } else {
         // A master of another version: what it says is all that is known.
         out(&show::people(line, &text).unwrap_or_else(|| printable(&text)));
@@ -79,16 +86,17 @@ fn out(text: &str) -> u8 {
 }
 
 /// What a refusal is for people.
-fn refusal(text: &str) -> String {
+fn refusal(line: &Line, text: &str) -> String {
     match serde_json::from_str::<Refusal>(text) {
         Ok(Refusal {
             error,
             hint,
             change,
         }) => {
-            let which = change.map(|number| format!("change {number}: "));
-            let which = which.unwrap_or_default();
-            let mut shown = format!("kp: {which}{}\n", printable(&error));
+            let place = change.zip(line.batch.as_ref());
+            let place = place.and_then(|(number, batch)| batch.place(number));
+            let place = place.map_or(String::new(), |place| format!("{place}: "));
+            let mut shown = format!("kp: {}\n", printable(&format!("{place}{error}")));
             if let Some(hint) = hint {
                 shown.push_str(&format!("hint: {}\n", printable(&hint)));
             }
@@ -106,7 +114,8 @@ mod tests {
     fn a_refusal_is_safe_to_print() {
         let text = r#"{"error":"no upstream \"\u001b[2J\"","hint":"did you mean \"b\"?"}"#;
         let shown = "kp: no upstream \"\\u{1b}[2J\"\nhint: did you mean \"b\"?\n";
-        assert_eq!(refusal(text), shown);
-        assert_eq!(refusal("only root\n"), "kp: only root\n");
+        let line = words::parse(Options::default(), vec!["requests".into()]).unwrap();
+        assert_eq!(refusal(&line, text), shown);
+        assert_eq!(refusal(&line, "only root\n"), "kp: only root\n");
     }
 }

@@ -1,8 +1,10 @@
 //! The command line of `kp ctl`: one table of what may be said, from which the help, the complaints and the shells'
 //! completions come.
 
+use super::batch::Batch;
 use crate::cli::{self, Options};
 use crate::control::command::{Command, LIMIT};
+use kp_config::overrides::Change;
 use kp_config::suggest;
 use kp_worker::inquiry::ROWS_MAX;
 use std::ffi::OsString;
@@ -21,7 +23,7 @@ pub(crate) struct Form {
     pub(crate) flags: &'static [Flag],
     /// In a few words.
     pub(crate) about: &'static str,
-    command: fn(&Parts) -> Result<Command, String>,
+    command: fn(&mut Parts) -> Result<Command, String>,
 }
 
 /// An option of some commands.
@@ -36,8 +38,12 @@ pub(crate) struct Flag {
 /// What was said besides a command's words.
 #[derive(Debug, Default)]
 struct Parts {
+    /// The command's own words and what follows them.
+    words: Vec<String>,
     arguments: Vec<String>,
     flags: Vec<(&'static str, String)>,
+    /// A batch that was read for it.
+    batch: Option<Batch>,
 }
 
 impl Parts {
@@ -50,6 +56,22 @@ impl Parts {
         let mut given = self.flags.iter().rev();
         let found = given.find(|(name, _)| *name == flag.name);
         found.map(|(_, value)| value.as_str())
+    }
+
+    /// The words as a change, if they are one.
+    fn change(&self) -> Result<Command, String> {
+        let words = [self.words.as_slice(), &self.arguments].concat();
+        match Change::parse(&words) {
+            Ok(_) => Ok(self.changes(vec![words])),
+            Err(complaint) => Err(complaint.to_string()),
+        }
+    }
+
+    fn changes(&self, changes: Vec<Vec<String>>) -> Command {
+        Command::Change {
+            changes,
+            force: self.flag(&FORCE_FLAG).is_some(),
+        }
     }
 
     fn limit(&self) -> Result<usize, String> {
@@ -73,6 +95,91 @@ impl Parts {
 
 /// All commands.
 pub(crate) const FORMS: &[Form] = &[
+    Form {
+        words: &["peer", "add"],
+        arguments: "UPSTREAM ADDRESS [PARAMETER ...]",
+        count: (2, usize::MAX),
+        flags: &[FORCE_FLAG],
+        about: "add a peer, with the parameters of a server line",
+        command: |parts| parts.change(),
+    },
+    Form {
+        words: &["peer", "remove"],
+        arguments: "UPSTREAM PEER",
+        count: (2, 2),
+        flags: &[FORCE_FLAG],
+        about: "take a peer out for good",
+        command: |parts| parts.change(),
+    },
+    Form {
+        words: &["peer", "drain"],
+        arguments: "UPSTREAM PEER",
+        count: (2, 2),
+        flags: &[FORCE_FLAG],
+        about: "send only those sessions to a peer that it has",
+        command: |parts| parts.change(),
+    },
+    Form {
+        words: &["peer", "down"],
+        arguments: "UPSTREAM PEER",
+        count: (2, 2),
+        flags: &[FORCE_FLAG],
+        about: "send nothing to a peer",
+        command: |parts| parts.change(),
+    },
+    Form {
+        words: &["peer", "up"],
+        arguments: "UPSTREAM PEER",
+        count: (2, 2),
+        flags: &[FORCE_FLAG],
+        about: "neither drain nor down",
+        command: |parts| parts.change(),
+    },
+    Form {
+        words: &["peer", "weight"],
+        arguments: "UPSTREAM PEER N",
+        count: (3, 3),
+        flags: &[FORCE_FLAG],
+        about: "give a peer another weight",
+        command: |parts| parts.change(),
+    },
+    Form {
+        words: &["peer", "max_conns"],
+        arguments: "UPSTREAM PEER N",
+        count: (3, 3),
+        flags: &[FORCE_FLAG],
+        about: "give a peer another limit of connections, 0 is none",
+        command: |parts| parts.change(),
+    },
+    Form {
+        words: &["peer", "reset"],
+        arguments: "UPSTREAM PEER",
+        count: (2, 2),
+        flags: &[FORCE_FLAG],
+        about: "forget a peer's failures and its ejection",
+        command: |parts| parts.change(),
+    },
+    Form {
+        words: &["reset"],
+        arguments: "[UPSTREAM [PEER]]",
+        count: (0, 2),
+        flags: &[FORCE_FLAG],
+        about: "give up run-time changes: the configuration holds again",
+        command: |parts| parts.change(),
+    },
+    Form {
+        words: &["batch"],
+        arguments: "[FILE|-]",
+        count: (0, 1),
+        flags: &[FORCE_FLAG],
+        about: "make many changes in one step or none: a line each, `peer ...` or `reset ...`",
+        command: |parts| {
+            let batch = Batch::read(parts.argument(0).as_deref().unwrap_or("-"))?;
+            let command = parts.changes(batch.changes.clone());
+            parts.batch = Some(batch);
+            Ok(command)
+        },
+    },
     Form {
         words: &["requests"],
         arguments: "",
@@ -112,6 +219,10 @@ pub(crate) const FORMS: &[Form] = &[
     },
 ];
 
+const FORCE_FLAG: Flag = Flag {
+    name: "--force",
+    needs: "",
+};
 const LIMIT_FLAG: Flag = Flag {
     name: "--limit",
     needs: "N",
@@ -130,6 +241,8 @@ pub(crate) struct Line {
     pub(crate) json: bool,
     /// What is wanted.
     pub(crate) wish: Wish,
+    /// The changes of `batch`.
+    pub(crate) batch: Option<Batch>,
 }
 
 /// What is wanted.
@@ -203,13 +316,13 @@ impl Form {
 /// The list of commands.
 pub(crate) fn help() -> String {
     let mut text = String::from(
-        "Usage: kp ctl [-p prefix] [-e filename] [-c filename] [-g directives] [--json] COMMAND\n\nCommands:\n",
+        "Usage: kp ctl [-p prefix] [-e filename] [-c filename] [-g directives] [--json] COMMAND ...\n\nCommands:\n",
     );
     for form in FORMS {
         text.push_str(&format!("  {}\n        {}\n", form.shown(), form.about));
     }
     text.push_str(
-        "\n--json prints the master's answer as it is.\nExit code: 0 done, 1 refused or nobody to ask, 2 the command line is wrong.\n",
+        "\n--json prints the master's answer as it is. A change that leaves an upstream without a usable peer needs --force.\nExit code: 0 done, 1 refused or nobody to ask, 2 the command line is wrong.\n",
     );
     text
 }
@@ -220,6 +333,7 @@ pub(crate) fn parse(options: Options, arguments: Vec<OsString>) -> Result<Line, 
         options,
         json: false,
         wish: Wish::Help,
+        batch: None,
     };
     let mut words = Vec::new();
     let mut flags = Vec::new();
@@ -246,7 +360,9 @@ pub(crate) fn parse(options: Options, arguments: Vec<OsString>) -> Result<Line, 
         }
     }
     if !help {
-        line.wish = Wish::Command(command(&words, flags)?);
+        let (command, batch) = command(&words, flags)?;
+        line.wish = Wish::Command(command);
+        line.batch = batch;
     }
     Ok(line)
 }
@@ -291,7 +407,10 @@ fn flag(
 }
 
 /// Finds the command that begins with these words.
-fn command(words: &[String], flags: Vec<(&'static str, String)>) -> Result<Command, Complaint> {
+fn command(
+    words: &[String],
+    flags: Vec<(&'static str, String)>,
+) -> Result<(Command, Option<Batch>), Complaint> {
     let begins = |form: &&Form| {
         let mut said = words.iter().map(String::as_str);
         form.words.iter().all(|word| said.next() == Some(word))
@@ -299,7 +418,7 @@ fn command(words: &[String], flags: Vec<(&'static str, String)>) -> Result<Comma
     let Some(form) = FORMS.iter().find(begins) else {
         return Err(unknown(words));
     };
-    let arguments = words.get(form.words.len()..).unwrap_or_default().to_vec();
+    let (words, arguments) = words.split_at_checked(form.words.len()).unwrap_or_default();
     let (fewest, most) = form.count;
     if arguments.len() < fewest {
         return Err(Complaint::about(form, "something is missing"));
@@ -315,7 +434,14 @@ fn command(words: &[String], flags: Vec<(&'static str, String)>) -> Result<Comma
         let what = format!("\"{name}\" is no option of \"{}\"", form.words.join(" "));
         return Err(Complaint::about(form, what));
     }
-    (form.command)(&Parts { arguments, flags }).map_err(|what| Complaint::about(form, what))
+    let mut parts = Parts {
+        words: words.to_vec(),
+        arguments: arguments.to_vec(),
+        flags,
+        batch: None,
+    };
+    let command = (form.command)(&mut parts).map_err(|what| Complaint::about(form, what))?;
+    Ok((command, parts.batch))
 }
 
 /// What no command begins with.
@@ -395,6 +521,26 @@ mod tests {
                 "log-level debug now",
                 "\"now\" is too much\nusage: kp ctl log-level [LEVEL|reset]\n",
             ),
+            ("peer", "what of \"peer\"?\nusage: kp ctl peer add"),
+            (
+                "peer dwon a b",
+                "unknown word \"dwon\", did you mean \"down\"?\nusage: kp ctl peer add",
+            ),
+            (
+                "peer down a",
+                "something is missing\nusage: kp ctl peer down [--force] UPSTREAM PEER\n",
+            ),
+            ("peer weight a b 0", "invalid weight \"0\""),
+            ("peer add a b:1", "is no address"),
+            (
+                "requests --force",
+                "\"--force\" is no option of \"requests\"",
+            ),
+            ("reset --force=yes", "option \"--force\" has no value"),
+            (
+                "batch /no/such",
+                "(2: No such file or directory)\nusage: kp ctl batch",
+            ),
             ("-x", "invalid option: \"-x\""),
             ("--frobnicate", "invalid option: \"--frobnicate\""),
             ("-p", "option \"-p\" requires directory name"),
@@ -402,6 +548,33 @@ mod tests {
         ] {
             let said = parsed(line).unwrap_err().text();
             assert!(said.contains(part), "{line}: {said}");
+        }
+    }
+
+    #[test]
+    fn changes_are_sent_as_their_words() {
+        let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        for (line, change, force) in [
+            (
+                "peer add app 10.0.0.1:80 weight=2 backup",
+                "peer add app 10.0.0.1:80 weight=2 backup",
+                false,
+            ),
+            ("--force peer down app b", "peer down app b", true),
+            (
+                "peer max_conns app b 0 --force",
+                "peer max_conns app b 0",
+                true,
+            ),
+            ("reset", "reset", false),
+            ("reset app b", "reset app b", false),
+        ] {
+            let changes = vec![words(change)];
+            assert_eq!(
+                wish(line),
+                Wish::Command(Command::Change { changes, force }),
+                "{line}"
+            );
         }
     }
 
