@@ -259,8 +259,8 @@ fn manual_pages_are_well_formed() {
         for line in content.lines() {
             assert!(line.is_ascii(), "{page}: {line}");
             let macros = [
-                ".TH", ".SH", ".PP", ".TP", ".B", ".BR", ".BI", ".RB", ".I", ".IR", ".RI", ".RS",
-                ".RE", ".nf", ".fi", ".br",
+                ".TH", ".SH", ".SS", ".PP", ".TP", ".B", ".BR", ".BI", ".RB", ".I", ".IR", ".RI",
+                ".RS", ".RE", ".nf", ".fi", ".br",
             ];
             let name = line.split(' ').next().unwrap_or_default();
             let command = line.starts_with('.') && !line.starts_with(".\\\"");

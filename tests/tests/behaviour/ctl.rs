@@ -612,3 +612,94 @@ fn thousands_of_connections_are_glanced_at_quickly() {
     }
     assert_eq!(kp.get("/").status(), 200);
 }
+
+/// What changes mean is tested where they are made; here, that each command reaches it.
+#[test]
+fn upstreams_are_changed_from_the_command_line() {
+    let (one, two, three) = (
+        Origin::named("one"),
+        Origin::named("two"),
+        Origin::named("three"),
+    );
+    let setup = Setup::new("%MAIN% http { %HTTP% upstream app { zone app 64k; server %ONE% max_fails=0; server %TWO% max_fails=0; }
+        server { listen %LISTEN%; location / { proxy_pass http://app; } } }");
+    let kp = setup
+        .with("ONE", one.address())
+        .with("TWO", two.address())
+        .main("worker_processes 2;")
+        .start();
+    kp.wait_error("2 worker processes ready");
+    let answers = || {
+        let mut answers: Vec<String> = (0..12).map(|_| kp.get("/").text()).collect();
+        answers.sort();
+        answers.dedup();
+        answers.join(" ")
+    };
+    let done = |arguments: &[&str]| {
+        let said = ctl(&kp, arguments);
+        assert_eq!((said.code, said.stderr.as_str()), (0, ""), "{arguments:?}");
+        said.stdout
+    };
+    let in_force = "1 change in force in 2 worker processes\n";
+    let (first, second, third) = (one.address(), two.address(), three.address());
+    assert_eq!(done(&["peer", "down", "app", &first]), in_force);
+    assert_eq!(answers(), "two");
+    assert_eq!(done(&["peer", "up", "app", &first]), in_force);
+    done(&["peer", "drain", "app", &second]);
+    assert_eq!(answers(), "one");
+    done(&["peer", "add", "app", &third, "weight=2", "max_fails=0"]);
+    assert_eq!(answers(), "one three");
+    done(&["peer", "remove", "app", &first]);
+    assert_eq!(answers(), "three");
+    done(&["peer", "weight", "app", &third, "5"]);
+    done(&["peer", "max_conns", "app", &third, "7"]);
+    done(&["peer", "reset", "app", &third]);
+
+    let refused = ctl(&kp, &["peer", "down", "app", &third]);
+    assert_eq!((refused.code, refused.stdout.as_str()), (1, ""));
+    assert!(
+        refused
+            .stderr
+            .contains("\"app\" would have no usable peer left")
+            && refused.stderr.contains("hint: --force"),
+        "{}",
+        refused.stderr
+    );
+    done(&["peer", "--force", "down", "app", &third]);
+    assert_eq!(kp.get("/").status(), 502);
+    done(&["reset", "app"]);
+    assert_eq!(answers(), "one two");
+
+    let batch = |text: String| {
+        std::fs::write(kp.path("batch"), text).expect("writing a batch");
+        ctl(&kp, &["batch", &kp.path("batch").display().to_string()])
+    };
+    let said = batch(format!(
+        "# swap\npeer add app {third}\n\npeer down app {first}\npeer down app {second}\n"
+    ));
+    assert_eq!(
+        said.stdout, "3 changes in force in 2 worker processes\n",
+        "{}",
+        said.stderr
+    );
+    assert_eq!(answers(), "three");
+    let said = batch(format!(
+        "peer up app {first}\n# nobody\npeer up app 127.0.0.1:1\n"
+    ));
+    assert_eq!(said.code, 1);
+    assert!(
+        said.stderr.contains("/batch:3: ") && said.stderr.contains("127.0.0.1:1"),
+        "{}",
+        said.stderr
+    );
+    assert_eq!(answers(), "three", "all or nothing");
+    let said = batch("peer upp app x\n".into());
+    assert_eq!(said.code, 2);
+    assert!(said.stderr.contains("/batch:1: "), "{}", said.stderr);
+    let changed = json(&kp, &["reset"]);
+    assert_eq!(
+        (&changed["changes"], &changed["workers"]),
+        (&json!(1), &json!(2))
+    );
+    assert_eq!(answers(), "one two");
+}
