@@ -10,8 +10,6 @@ use kp_tests::{Kp, Origin, Port, Request, Response, Setup};
 use nix::sys::signal::Signal;
 
 /// Every case of the incident, one after the other at one kp.
-///
-/// Shows: kp_reason_header
 #[test]
 fn every_end_has_its_reason() {
     let incident = Incident::default();
@@ -449,4 +447,31 @@ http {
         answer.field("X-Why"),
         Some("connect_failed phase=connect side=upstream attempt=1 closed_by=upstream")
     );
+}
+
+/// Only where it is wanted does an answer of kp's say why, and what an upstream says in that field goes through only where
+/// kp does not use it.
+///
+/// Shows: kp_reason_header
+#[test]
+fn an_answer_says_why_where_that_is_wanted() {
+    let origin = Origin::replying(
+        "HTTP/1.1 200 OK\r\nX-Kp-Reason: of_the_upstream\r\nContent-Length: 2\r\n\r\nok",
+    );
+    let kp = Setup::base(&origin)
+        .server(
+            "location /on { kp_reason_header on; proxy_pass http://u; }
+             location /off/no { return 403; }
+             location /on/no { kp_reason_header on; return 403; }",
+        )
+        .start();
+    for (path, expected) in [
+        ("/", Some("of_the_upstream")),
+        ("/on", None),
+        ("/off/no", None),
+        ("/on/no", Some("return")),
+    ] {
+        let answer = kp.get(path);
+        assert_eq!(answer.field("X-Kp-Reason"), expected, "{path}");
+    }
 }
