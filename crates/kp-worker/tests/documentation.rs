@@ -64,9 +64,9 @@ With it one can ask:
 | days until a certificate ends | `(kp_certificate_expiry_timestamp_seconds - time()) / 86400` |
 
 `stub_status;` has nginx's few numbers for what reads them already, and `health;` says whether requests should come here at
-all: 200 `ok`, or 503 with `draining` (kp ends; not so in a reload, since the new workers serve), `memory` (`worker_memory` is
-used up), or with `health upstream=NAME` also `no usable peer in upstream \"NAME\"`: all are `down`, draining, kept out by a
-check, ejected, or rest after failures. Full ones (`max_conns`) count as usable.
+all: 200 `ok`, or 503 with `draining` (kp ends; not so in a reload, since the new workers serve), `memory` (the worker that
+answers has used up its `worker_memory`), or with `health upstream=NAME` also `no usable peer in upstream \"NAME\"`: all are
+`down`, draining, kept out by a check, ejected, or rest after failures. Full ones (`max_conns`) count as usable.
 
 ## A board and alerts
 
