@@ -4,6 +4,7 @@
 //! is the table of what may stand where, `resolve` applies defaults, inheritance and cross-checks exactly once.
 
 mod compile;
+pub mod convert;
 pub mod diagnostic;
 pub mod directives;
 mod draft;
@@ -11,11 +12,13 @@ mod dump;
 pub mod explain;
 pub mod foreign;
 pub mod json_types;
+mod lint;
 pub mod model;
 mod nginx;
 pub mod overrides;
 mod render;
 mod resolve;
+pub mod schema;
 mod scope;
 mod sources;
 pub mod span;
@@ -61,6 +64,8 @@ pub struct LoadOptions {
     /// The configuration file (`-c`); its ending chooses the syntax (`.yaml`, `.yml`: YAML, else nginx's). Relative to the
     /// prefix.
     pub path: PathBuf,
+    /// The file's text, where it is not to be read: then the path says where it would lie, and in which syntax it is.
+    pub text: Option<std::sync::Arc<str>>,
     /// The prefix (`-p`): what relative log, pid and temporary paths and `root` are relative to.
     pub prefix: PathBuf,
     /// Where temporary files are if the configuration does not say; `None`: in the prefix.
@@ -127,6 +132,9 @@ pub fn load(options: &LoadOptions) -> Loaded {
     let failed = diagnostics
         .iter()
         .any(|diagnostic| diagnostic.severity == Severity::Error);
+    if let Some(config) = config.as_ref().filter(|_| !failed) {
+        diagnostics.extend(lint::check(&reading.directives, config));
+    }
     if failed && let Some(config) = config.take() {
         regexes = config.http.regexes;
     }

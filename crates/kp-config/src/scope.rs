@@ -29,6 +29,14 @@ impl Scope {
         depth: 0,
     };
 
+    /// The inside of a block of this kind.
+    pub(crate) fn of(context: Contexts) -> Self {
+        Self {
+            context: Some(context),
+            depth: 0,
+        }
+    }
+
     /// Its kind; `None` inside something unknown.
     pub(crate) fn context(self) -> Option<Contexts> {
         self.context

@@ -37,11 +37,19 @@ pub(crate) struct Reading {
 
 /// Reads the configuration with everything it includes.
 pub(crate) fn read(options: &LoadOptions) -> Reading {
+    read_as(options, Scope::MAIN)
+}
+
+/// The same of a file that is the inside of a block.
+pub(crate) fn read_as(options: &LoadOptions, scope: Scope) -> Reading {
     let path = options.prefix.join(&options.path);
     let directory = path.parent().map(Path::to_path_buf).unwrap_or_default();
     let mut reader = Reader::new(directory);
     // The main file has the first id, but the command line's directives come first.
-    let main = reader.add(&path, Origin::Main);
+    let main = match &options.text {
+        Some(text) => Ok(reader.add_text(path.clone(), Arc::clone(text), Origin::Main)),
+        None => reader.add(&path, Origin::Main),
+    };
     let mut directives = Vec::new();
     if let Some(text) = &options.globals {
         let file = reader.add_text(
@@ -58,7 +66,7 @@ pub(crate) fn read(options: &LoadOptions) -> Reading {
         );
     }
     match main {
-        Ok(file) => directives.extend(reader.parse(file, &path, Scope::MAIN)),
+        Ok(file) => directives.extend(reader.parse(file, &path, scope)),
         Err(error) => reader
             .diagnostics
             .push(Diagnostic::system(failure("open()", &path, &error))),
@@ -269,7 +277,7 @@ fn label(words: &[Word]) -> String {
 }
 
 /// Whether a file is read as YAML.
-fn is_yaml(path: &Path) -> bool {
+pub(crate) fn is_yaml(path: &Path) -> bool {
     path.extension().is_some_and(|ending| {
         ending.eq_ignore_ascii_case("yaml") || ending.eq_ignore_ascii_case("yml")
     })

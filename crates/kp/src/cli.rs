@@ -53,6 +53,13 @@ pub(crate) enum Command {
         /// A directive, or a variable with its `$`; without it all are listed.
         name: Option<String>,
     },
+    /// `kp convert FILE`.
+    Convert(crate::convert::Order),
+    /// `kp schema [CONTEXT]`.
+    Schema {
+        /// What the file holds; without it, a main file.
+        context: Option<String>,
+    },
     /// `kp demo-upstream PORT NAME`.
     DemoUpstream {
         /// Where it listens on 127.0.0.1; 0 lets the system choose.
@@ -393,6 +400,22 @@ mod tests {
                 },
             ),
             (
+                "convert nginx.conf --inline -okp.yaml",
+                Command::Convert(crate::convert::Order {
+                    file: "nginx.conf".into(),
+                    output: Some("kp.yaml".into()),
+                    inline: true,
+                }),
+            ),
+            ("convert -h", Command::Help),
+            ("schema", Command::Schema { context: None }),
+            (
+                "schema http",
+                Command::Schema {
+                    context: Some("http".into()),
+                },
+            ),
+            (
                 "demo-upstream 9001 one",
                 Command::DemoUpstream {
                     port: 9001,
@@ -424,6 +447,19 @@ mod tests {
             ("-e", "option \"-e\" requires file name"),
             ("-g", "option \"-g\" requires parameter"),
             ("demo-upstream", "usage: kp demo-upstream PORT NAME"),
+            (
+                "convert",
+                "usage: kp convert [--inline] [-o filename] nginx.conf",
+            ),
+            (
+                "convert a b",
+                "usage: kp convert [--inline] [-o filename] nginx.conf",
+            ),
+            ("schema a b", "usage: kp schema [context]"),
+            (
+                "explain -t x",
+                "usage: kp explain [-p prefix] [-c filename] [-g directives] [directive | $variable]",
+            ),
             (
                 "demo-upstream 70000 one",
                 "usage: kp demo-upstream PORT NAME",
@@ -481,7 +517,14 @@ mod tests {
         }
 
         let commands = listed(&manual, ".SH COMMANDS\n", ".SH SIGNALS\n");
-        for name in ["status", "ctl", "demo\\-upstream", "explain"] {
+        for name in [
+            "status",
+            "ctl",
+            "demo\\-upstream",
+            "explain",
+            "convert",
+            "schema",
+        ] {
             assert!(commands.contains(&name), "{name} is not in the manual");
             assert!(
                 help.contains(&name.replace('\\', "")),

@@ -5,6 +5,7 @@ mod cli;
 #[cfg(test)]
 mod completions;
 mod control;
+mod convert;
 mod crew;
 mod ctl;
 mod demo_upstream;
@@ -18,6 +19,7 @@ mod notify;
 mod order;
 mod pidfile;
 mod report;
+mod schema;
 mod settings;
 mod spawn;
 mod start;
@@ -62,6 +64,8 @@ fn main() -> ExitCode {
         Command::Version => say(&version::short()),
         Command::Build => say(&version::build()),
         Command::Help => say(&version::help()),
+        Command::Convert(order) => convert::run(&order),
+        Command::Schema { context } => schema::run(context.as_deref()),
         Command::Explain { options, name } => explain::run(&options, name.as_deref()),
         Command::DemoUpstream { port, name } => demo_upstream::serve(port, &name),
     }

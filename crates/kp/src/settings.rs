@@ -56,6 +56,7 @@ impl Place {
         let globals = options.globals.clone();
         let load = LoadOptions {
             path: path.clone(),
+            text: None,
             prefix,
             // Only who names a prefix wants everything in it; the built-in one holds configuration alone.
             state: options.prefix.is_none().then(|| STATE.into()),

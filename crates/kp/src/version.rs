@@ -71,6 +71,8 @@ Usage: kp [-?hvVtTq] [-s signal] [-p prefix]
        kp ctl [-p prefix] [-e filename] [-c filename] [-g directives]
               [--json] [--force] COMMAND ...
        kp explain [-p prefix] [-c filename] [directive | $variable]
+       kp convert [--inline] [-o filename] nginx.conf
+       kp schema [context]
        kp demo-upstream PORT NAME
 
 Options:
@@ -93,6 +95,9 @@ status shows what the running master does, its generations of workers and what e
 Its exit code: 0 kp runs, 1 it is dead and has left its pid file, 3 it does not run, 4 unknown.
 ctl looks into the running master and steers it; kp ctl -h lists its commands.
 explain tells what a directive or a variable is, and what it does in the configuration; alone it lists all of them.
+convert prints a configuration in nginx's syntax as YAML, and tells what of it kp does not support.
+Its exit code: 0 all of it is there, 1 something is missing, 2 it cannot be read.
+schema prints a JSON Schema of the YAML form, with which editors complete and check.
 demo-upstream answers every request on 127.0.0.1:PORT with NAME and the request's head.
 ",
         short(),

@@ -402,6 +402,14 @@ fn enter_if(
     }
 }
 
+/// What the table says against a directive in a context.
+pub(crate) fn shape_problem(directive: &Directive, context: Contexts) -> Option<Diagnostic> {
+    match directives::find(&directive.name.text, context) {
+        Some(entry) => misshapen(directive, entry),
+        None => Some(unknown_or_misplaced(directive, context)),
+    }
+}
+
 /// Whether block and number of arguments fit the row.
 fn misshapen(directive: &Directive, entry: &Entry) -> Option<Diagnostic> {
     let name = directive.name.text.as_str();

@@ -7,6 +7,7 @@ mod here;
 mod variables;
 
 pub use here::Tree;
+pub(crate) use here::uses;
 
 use crate::directives::{self, BlockKind, Contexts, Entry, Origin};
 use crate::foreign::foreign;

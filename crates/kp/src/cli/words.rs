@@ -1,11 +1,14 @@
 //! Commands that help with a configuration: `explain`, `convert` and `schema`, and what may follow these words.
 
 use super::{Command, Options, text, value_of};
+use crate::convert;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
 const EXPLAIN: &str =
     "usage: kp explain [-p prefix] [-c filename] [-g directives] [directive | $variable]";
+const CONVERT: &str = "usage: kp convert [--inline] [-o filename] nginx.conf";
+const SCHEMA: &str = "usage: kp schema [context]";
 
 /// What a leading word asks for; `None`: the word is not one of these.
 pub(super) fn parse(
@@ -14,6 +17,8 @@ pub(super) fn parse(
 ) -> Option<Result<Command, String>> {
     match word.to_str()? {
         "explain" => Some(explain(rest)),
+        "convert" => Some(convert(rest)),
+        "schema" => Some(schema(rest)),
         _ => None,
     }
 }
@@ -39,6 +44,44 @@ fn explain(mut rest: impl Iterator<Item = OsString>) -> Result<Command, String> 
         }
     }
     Ok(Command::Explain { options, name })
+}
+
+fn convert(mut rest: impl Iterator<Item = OsString>) -> Result<Command, String> {
+    let mut order = convert::Order::default();
+    let mut file = None;
+    while let Some(argument) = rest.next() {
+        if argument == "--inline" {
+            order.inline = true;
+            continue;
+        }
+        let Some((letter, attached)) = option(&argument) else {
+            if file.replace(argument).is_some() {
+                return Err(CONVERT.into());
+            }
+            continue;
+        };
+        match letter {
+            b'h' | b'?' => return Ok(Command::Help),
+            b'o' => {
+                order.output = Some(value_of(letter, attached, &mut rest, "file name")?.into());
+            }
+            _ => return Err(CONVERT.into()),
+        }
+    }
+    order.file = file.ok_or(CONVERT)?.into();
+    Ok(Command::Convert(order))
+}
+
+fn schema(mut rest: impl Iterator<Item = OsString>) -> Result<Command, String> {
+    let context = rest.next().map(OsString::into_string);
+    match (context, rest.next()) {
+        (Some(Ok(word)), None) if matches!(word.as_str(), "-h" | "-?") => Ok(Command::Help),
+        (Some(Ok(word)), None) if !word.starts_with('-') => Ok(Command::Schema {
+            context: Some(word),
+        }),
+        (None, None) => Ok(Command::Schema { context: None }),
+        _ => Err(SCHEMA.into()),
+    }
 }
 
 /// The letter of an option and what is attached to it.
