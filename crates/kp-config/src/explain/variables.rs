@@ -377,6 +377,42 @@ const MEANINGS: &[(&str, &str)] = &[
         "The status of the upstream's answer, for each attempt.",
     ),
     (
+        "connections_active",
+        "How many client connections there are, those that wait included, of all workers.",
+    ),
+    (
+        "connections_reading",
+        "On how many of them a request head is being read.",
+    ),
+    (
+        "connections_waiting",
+        "How many of them wait for a request.",
+    ),
+    (
+        "connections_writing",
+        "On how many of them a request is worked on or answered.",
+    ),
+    (
+        "parent_id",
+        "The span of the client that sent the request, by its traceparent field; empty without one (kp's own).",
+    ),
+    (
+        "span_id",
+        "The span of this request: 16 hexadecimal digits (kp's own).",
+    ),
+    (
+        "trace_flags",
+        "The flags of the trace, two hexadecimal digits: \"01\" is sampled (kp's own).",
+    ),
+    (
+        "trace_id",
+        "The trace that the request belongs to: 32 hexadecimal digits (kp's own).",
+    ),
+    (
+        "kp_reason_detail",
+        "The circumstances of $kp_reason: phase, side, directive, attempt and who closed (kp's own).",
+    ),
+    (
         "uri",
         "The request's path, decoded and normalised, after rewriting; a decoded line feed or \"?\" in it makes a redirect wrong: use $request_uri there.",
     ),

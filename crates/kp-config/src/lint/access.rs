@@ -26,7 +26,7 @@ fn refuses_nobody(here: Here<'_>) -> Option<Diagnostic> {
     if named("deny").next().is_some() || named("allow").any(|one| everybody(&one)) {
         return None;
     }
-    let last = named("allow").last()?;
+    let last = named("allow").next_back()?;
     let message = "\"allow\" alone refuses nobody: a client that fits no rule is admitted";
     Some(Diagnostic::warning(last.at, message).hint("write `deny all;` behind it"))
 }
@@ -59,11 +59,11 @@ fn names(here: Here<'_>) -> Vec<Diagnostic> {
                     "write where the name begins and ends: `~^{pattern}$`"
                 )));
             }
-        } else if text.contains('/') || (text.contains(':') && !text.starts_with('[')) {
+        } else if text.contains(':') && !text.contains('/') && !text.starts_with('[') {
             let message = format!("no request has the name \"{text}\"");
             found.push(
                 Diagnostic::warning(word.span, message)
-                    .hint("a name is without scheme, port and path: `server_name example.com;`"),
+                    .hint("a name is without a port: that belongs to `listen`"),
             );
         }
     }

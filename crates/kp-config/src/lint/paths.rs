@@ -94,9 +94,8 @@ fn looks_like_expression(uri: &str) -> bool {
 
 /// `\.php` without `$` is found in the middle of a path, too.
 fn open_extension(here: Here<'_>) -> Option<Diagnostic> {
-    let pattern = match (here.arg(0)?, here.arg(1)) {
-        ("~" | "~*", Some(pattern)) => pattern,
-        _ => return None,
+    let ("~" | "~*", Some(pattern)) = (here.arg(0)?, here.arg(1)) else {
+        return None;
     };
     let (before, extension) = pattern.rsplit_once("\\.")?;
     let is_extension = !extension.is_empty()

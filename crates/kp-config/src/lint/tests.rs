@@ -262,10 +262,6 @@ fn origins_of_others() {
 #[test]
 fn names_that_no_request_has() {
     one(
-        &server("server_name https://a.b;"),
-        "3:13 no request has the name \"https://a.b\"",
-    );
-    one(
         &server("server_name a.b:80;"),
         "3:13 no request has the name \"a.b:80\"",
     );
@@ -386,10 +382,6 @@ fn what_nothing_uses() {
             "{used}"
         );
     }
-    let unused = warnings(
-        "match m { status 200; } upstream b { zone b 64k; server 127.0.0.1:1; } server { location / { proxy_pass http://b; health_check; } }",
-    );
-    one(&unused, "2:7 no \"health_check\" uses the conditions \"m\"");
     // A name may be put together.
     assert_eq!(
         warnings("upstream b1 { server 127.0.0.1:1; } server { location / { proxy_pass http://b$arg_n; } }").len(),

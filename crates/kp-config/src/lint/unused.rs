@@ -23,7 +23,8 @@ pub(super) fn check(tree: &[Directive], found: &mut Vec<Diagnostic>) {
             let itself = used.word.span.same_place(definition.span);
             !itself && definition.is_meant(used)
         });
-        if !is_used && !(made && definition.kind == "upstream") {
+        let may_be_made = made && definition.kind == "upstream";
+        if !is_used && !may_be_made {
             found.push(definition.finding());
         }
     }
@@ -67,7 +68,6 @@ fn definition(directive: &Directive) -> Option<Definition> {
         "log_format" => ("log_format", args.first()?),
         "map" => ("map", args.get(1)?),
         "upstream" => ("upstream", args.first()?),
-        "match" => ("match", args.first()?),
         "limit_req_zone" => ("limit_req_zone", zone()?),
         "limit_conn_zone" => ("limit_conn_zone", zone()?),
         _ => return None,
@@ -93,7 +93,6 @@ impl Definition {
             "log_format" => used.by == "access_log" && text == self.name,
             "limit_req_zone" => used.by == "limit_req" && text == format!("zone={}", self.name),
             "limit_conn_zone" => used.by == "limit_conn" && text == self.name,
-            "match" => used.by == "health_check" && text == format!("match={}", self.name),
             _ => text.contains(&self.name),
         }
     }
@@ -112,10 +111,6 @@ impl Definition {
             "upstream" => (
                 format!("no \"proxy_pass\" names the upstream \"{name}\""),
                 "pass requests to it: `proxy_pass http://NAME;`, or remove it",
-            ),
-            "match" => (
-                format!("no \"health_check\" uses the conditions \"{name}\""),
-                "name them: `health_check match=NAME;`, or remove them",
             ),
             "limit_req_zone" => (
                 format!("no \"limit_req\" uses the zone \"{name}\": nothing is limited"),
