@@ -130,6 +130,7 @@ fn what_the_page_about_yaml_shows_is_valid() {
         "http: { map: { $a $b: { default: 0, hostnames: , '~*x': y } }, types: { text/html: html htm, a/b: [c, d] } }",
         "- events: ~\n- http: { client_max_body_size: 0, send_timeout: 1m 30s, proxy_http_version: 1.0, sendfile: true }",
         "http: { server: { location: [{ /a: ~ }, { /b: { if: { ($arg_x): { break: } } } }] } }",
+        "http: { log_format: [{ a: $uri }, [b, '$uri $host'], { c json: { at: $msec, of: { host: $host } } }] }",
         "include: a.yaml\nworker_processes: auto",
     ] {
         assert!(main.accepts(yaml), "{yaml}");

@@ -102,6 +102,15 @@ http:
 }
 
 #[test]
+fn a_format_of_json_is_a_mapping_of_mappings() {
+    let text = "events {} http { log_format a '$uri'; log_format b json { at $msec; client { address $remote_addr; port \"\"; } } \
+                server { access_log x a; access_log y b; } }";
+    let yaml = converted(text);
+    let expected = "    - a: [$uri]\n    - b json:\n        at: $msec\n        client:\n          address: $remote_addr\n          port: \"\"\n";
+    assert!(yaml.contains(expected), "{yaml}");
+}
+
+#[test]
 fn what_acts_in_its_order_keeps_it() {
     let text = "events {} http { server { set $a 1; if ($arg_b) { set $a 2; } set $c $a; rewrite ^ /x; return 204; \
                 location / { allow 10.0.0.1; deny 10.0.0.0/8; allow all; } } }";
@@ -340,13 +349,13 @@ fn push(texts: &[&str], out: &mut String) {
 fn any_directive(context: Contexts, depth: u32) -> BoxedStrategy<String> {
     let rows: Vec<_> = directives::all()
         .filter(|entry| entry.contexts.contains(context) && entry.name != "include")
-        .filter(|entry| depth > 0 || entry.block == BlockKind::None)
+        .filter(|entry| depth > 0 || entry.block.may_be_left_out())
         .collect();
     let args = proptest::collection::vec(any_word(), 0..4);
     (proptest::sample::select(rows), args)
         .prop_flat_map(move |(entry, args)| {
             let args: Vec<String> = match entry.block {
-                BlockKind::None => args,
+                BlockKind::None | BlockKind::Optional(_) => args,
                 _ if entry.block_takes_args() => args.into_iter().take(2).collect(),
                 _ => Vec::new(),
             };
@@ -357,7 +366,7 @@ fn any_directive(context: Contexts, depth: u32) -> BoxedStrategy<String> {
                 &mut head,
             );
             match entry.block {
-                BlockKind::None => Just(format!("{head};\n")).boxed(),
+                BlockKind::None | BlockKind::Optional(_) => Just(format!("{head};\n")).boxed(),
                 BlockKind::Entries(_) => any_entries()
                     .prop_map(move |inside| format!("{head}{{\n{inside}}}\n"))
                     .boxed(),

@@ -75,6 +75,9 @@ impl Writer {
         for group in groups {
             let entry = scope.entry(group.name).filter(|_| !scope.holds_entries());
             match entry {
+                Some(entry) if matches!(entry.block, BlockKind::Optional(_)) => {
+                    self.optional_blocks(entry, group, scope, indent);
+                }
                 Some(entry) if entry.block != BlockKind::None && entry.block_takes_args() => {
                     self.argument_blocks(group, scope, indent);
                 }
@@ -281,13 +284,21 @@ impl Writer {
         for item in &group.items {
             self.above(item, indent);
             let key = scalar(group.name, false);
+            if item.block.is_some() {
+                self.value(indent, &key, item, scope.inside(group.name));
+                continue;
+            }
             let values: Vec<&str> = item.args().collect();
             match values.as_slice() {
                 [] => self.pair(indent, &key, "", Some(item)),
-                [value] if scope.is_map() => {
+                [value] if scope.is_map() || scope.is_log_format() => {
                     self.pair(indent, &key, &scalar(value, false), Some(item));
                 }
-                values if values.iter().all(|value| is_bare(value)) && !scope.is_map() => {
+                values
+                    if values.iter().all(|value| is_bare(value))
+                        && !scope.is_map()
+                        && !scope.is_log_format() =>
+                {
                     let text = words(values.iter().copied());
                     self.pair(indent, &key, &scalar(&text, false), Some(item));
                 }
@@ -380,6 +391,29 @@ impl Writer {
             } else {
                 write(self, indent + 2);
             }
+        }
+    }
+
+    /// `log_format`, with a block or without.
+    fn optional_blocks(&mut self, entry: &Entry, group: &Group<'_>, scope: Scope, indent: usize) {
+        if group.items.iter().all(|item| item.block.is_none()) {
+            return self.simple(Some(entry), group, indent);
+        }
+        let inside = scope.inside(group.name);
+        self.pair(indent, group.name, "", None);
+        for item in &group.items {
+            // Each in a mapping of its own, so that nothing is said of names that stand twice.
+            self.element(indent + 2, |writer| {
+                writer.above(item, indent + 4);
+                if item.block.is_some() {
+                    writer.value(indent + 4, &scalar(&block_key(item), false), item, inside);
+                    return;
+                }
+                let mut args = item.args();
+                let key = scalar(&word(args.next().unwrap_or_default()), false);
+                let values: Vec<&str> = args.collect();
+                writer.list(indent + 4, &key, &values, Some(item));
+            });
         }
     }
 

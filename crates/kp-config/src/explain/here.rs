@@ -1,6 +1,6 @@
 //! What a directive does in one configuration: where it stands, what it says there, where that holds and where it does not.
 
-use crate::directives::{BlockKind, Entry};
+use crate::directives::Entry;
 use crate::scope::Scope;
 use crate::span::Span;
 use crate::syntax::{Directive, Origin, Sources, Word};
@@ -93,7 +93,7 @@ pub(super) fn directive(entry: &Entry, tree: &Tree, out: &mut String) {
     let set: usize = levels.iter().map(|level| level.own.len()).sum();
     let _ = writeln!(out, "\n  In {}:", tree.name());
     if set == 0 {
-        let default = entry.default.filter(|_| entry.block == BlockKind::None);
+        let default = entry.default.filter(|_| entry.block.may_be_left_out());
         let what = default.map_or_else(String::new, |default| format!("; what holds is {default}"));
         let _ = writeln!(out, "    it is not there{what}");
         return;

@@ -9,7 +9,7 @@ mod variables;
 pub use here::Tree;
 pub(crate) use here::uses;
 
-use crate::directives::{self, BlockKind, Contexts, Entry, Origin};
+use crate::directives::{self, Contexts, Entry, Origin};
 use crate::foreign::foreign;
 use crate::suggest::nearest;
 use crate::template::Builtin;
@@ -68,7 +68,7 @@ pub fn list() -> String {
 }
 
 fn about_directive(entry: &Entry, out: &mut String) {
-    let end = if entry.block == BlockKind::None {
+    let end = if entry.block.may_be_left_out() {
         ";"
     } else {
         ""
@@ -98,14 +98,15 @@ fn about_directive(entry: &Entry, out: &mut String) {
 /// How the directive is written in YAML.
 fn yaml_form(entry: &Entry) -> String {
     let name = entry.name;
-    match entry.block {
-        BlockKind::None if entry.syntax.is_empty() => format!("{name}: on"),
-        BlockKind::None => format!("{name}: {}", entry.syntax),
-        _ if entry.block_takes_args() => {
-            let args = entry.syntax.replace(" { ... }", "");
-            format!("{name}: {{ \"{args}\": {{ … }} }}")
-        }
-        _ => format!("{name}: {{ … }}"),
+    if entry.syntax.is_empty() {
+        format!("{name}: on")
+    } else if entry.block.may_be_left_out() {
+        format!("{name}: {}", entry.syntax)
+    } else if entry.block_takes_args() {
+        let args = entry.syntax.replace(" { ... }", "");
+        format!("{name}: {{ \"{args}\": {{ … }} }}")
+    } else {
+        format!("{name}: {{ … }}")
     }
 }
 

@@ -152,7 +152,9 @@ fn mapping(context: Contexts) -> Json {
             (entry.name.to_owned(), schema)
         })
         .collect();
-    let others = if Scope::of(context).holds_entries() {
+    let others = if Scope::of(context).is_log_format() {
+        any_of(vec![scalar(), null(), reference(&name(context))])
+    } else if Scope::of(context).holds_entries() {
         any_of(vec![scalar(), list_of(scalar()), null()])
     } else {
         Json::Bool(false)
@@ -179,7 +181,7 @@ fn property(entry: &Entry, context: Contexts) -> Json {
     );
     if let Some(default) = entry
         .default
-        .filter(|default| entry.block == BlockKind::None && !default.contains([' ', ';']))
+        .filter(|default| entry.block.may_be_left_out() && !default.contains([' ', ';']))
     {
         schema.push(("default".to_owned(), Json::text(default)));
     }
@@ -199,7 +201,8 @@ fn description(entry: &Entry) -> String {
 
 fn value(entry: &Entry, context: Contexts) -> Json {
     match entry.block {
-        BlockKind::None => simple(entry),
+        BlockKind::None => simple(entry, None),
+        BlockKind::Optional(inside) => simple(entry, Some(reference(&name(inside)))),
         _ => {
             let inside = Scope::of(context).inside(entry.name).context();
             let inside = reference(&inside.map_or_else(String::new, name));
@@ -215,8 +218,8 @@ fn value(entry: &Entry, context: Contexts) -> Json {
     }
 }
 
-/// A directive without a block.
-fn simple(entry: &Entry) -> Json {
+/// A directive without a block, or with one if it has an inside.
+fn simple(entry: &Entry, inside: Option<Json>) -> Json {
     let one = occurrence(entry);
     let mut arguments = vec![
         ("type".to_owned(), Json::text("array")),
@@ -231,7 +234,10 @@ fn simple(entry: &Entry) -> Json {
     if !entry.repeatable || entry.name == "return" {
         return any_of([one, vec![arguments]].concat());
     }
-    let pairs = mapping_to(any_of(vec![scalar(), list_of(scalar()), null()]));
+    let values = [scalar(), list_of(scalar()), null()]
+        .into_iter()
+        .chain(inside);
+    let pairs = mapping_to(any_of(values.collect()));
     let element = any_of([one.clone(), vec![arguments, pairs.clone()]].concat());
     any_of([one, vec![list_of(element), pairs]].concat())
 }
