@@ -27,6 +27,7 @@ mod failing;
 mod framing;
 mod headers;
 mod health;
+mod helping;
 mod integrity;
 mod lifecycle;
 mod limiting;
