@@ -57,12 +57,15 @@ pub enum Setting {
 impl Setting {
     /// Whether both are about the same, so that one takes the other's place.
     fn is_like(self, other: Self) -> bool {
-        let kind = |setting| match setting {
+        self.kind() == other.kind()
+    }
+
+    fn kind(self) -> u8 {
+        match self {
             Self::Up | Self::Down | Self::Drain => 0,
             Self::Weight(_) => 1,
             Self::MaxConns(_) => 2,
-        };
-        kind(self) == kind(other)
+        }
     }
 }
 
@@ -398,10 +401,19 @@ impl GroupOverrides {
             .any(|line| line.down || line.drain)
     }
 
-    fn set(&mut self, peer: &str, setting: Setting) {
-        self.settings
-            .retain(|(other, old)| !(other == peer && old.is_like(setting)));
+    fn push(&mut self, peer: &str, setting: Setting) {
         self.settings.push((peer.to_owned(), setting));
+    }
+
+    /// Of several settings of a peer that are about the same only the last one is kept.
+    fn tidy(&mut self) {
+        let mut seen: HashSet<(&str, u8)> = HashSet::new();
+        let settings = self.settings.iter().rev();
+        let kept: Vec<bool> = settings
+            .map(|(peer, setting)| seen.insert((peer, setting.kind())))
+            .collect();
+        let mut kept = kept.into_iter().rev();
+        self.settings.retain(|_| kept.next().unwrap_or(true));
     }
 
     /// Drops what does not belong to these server lines.

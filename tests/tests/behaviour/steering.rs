@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use kp_tests::client::Client;
+use kp_tests::client::{self, Client};
 use kp_tests::origin::response;
 use kp_tests::wait::{self, SOON};
 use kp_tests::{Kind, Kp, LoadOrigin, Mix, Origin, Setup, process};
@@ -591,6 +591,29 @@ fn what_cannot_be_kept_is_not_done() {
     fs::create_dir(kp.path("kept")).expect("a directory");
     change(&kp, &[&format!("peer down u {}", a.address())]);
     assert_eq!(counts(&kp, 4), counted(&[("b", 4)]));
+}
+
+#[test]
+fn metrics_say_how_many_changes_are_in_force() {
+    let (a, b) = (Origin::named("a"), Origin::named("b"));
+    let kp = setup(&[&a, &b], "zone u 64k;")
+        .http("server { listen unix:%DIR%/m.sock; location / { metrics; } }")
+        .start();
+    let line = |kp: &Kp, name: &str| {
+        let text = client::get_unix(kp.path("m.sock"));
+        let line = text.lines().find(|line| line.starts_with(name));
+        line.unwrap_or_else(|| panic!("{text}")).to_owned()
+    };
+    change(
+        &kp,
+        &[
+            &format!("peer weight u {} 7", a.address()),
+            &format!("peer down u {}", b.address()),
+        ],
+    );
+    assert_eq!(line(&kp, "kp_runtime_changes "), "kp_runtime_changes 2");
+    let weight = format!("kp_peer_weight{{upstream=\"u\",peer=\"{}\"}}", a.address());
+    assert_eq!(line(&kp, &weight), format!("{weight} 7"));
 }
 
 #[test]

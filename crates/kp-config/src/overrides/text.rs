@@ -94,6 +94,7 @@ fn sections(text: &str) -> Result<Vec<GroupOverrides>, Unreadable> {
             }
         }
     }
+    groups.iter_mut().for_each(GroupOverrides::tidy);
     match begun {
         true => Ok(groups),
         false => Err(Unreadable {
@@ -204,14 +205,14 @@ fn read(group: &mut GroupOverrides, words: &[&str]) -> Result<(), String> {
             }
             group.added.push(server);
         }
-        ["up", peer] => group.set(peer, Setting::Up),
-        ["down", peer] => group.set(peer, Setting::Down),
-        ["drain", peer] => group.set(peer, Setting::Drain),
+        ["up", peer] => group.push(peer, Setting::Up),
+        ["down", peer] => group.push(peer, Setting::Down),
+        ["drain", peer] => group.push(peer, Setting::Drain),
         ["weight", peer, number] => {
-            group.set(peer, Setting::Weight(weight(number).map_err(text)?));
+            group.push(peer, Setting::Weight(weight(number).map_err(text)?));
         }
         ["max_conns", peer, number] => {
-            group.set(peer, Setting::MaxConns(limit(number).map_err(text)?));
+            group.push(peer, Setting::MaxConns(limit(number).map_err(text)?));
         }
         [word, ..] => return Err(format!("\"{word}\" is not understood here")),
         [] => {}
@@ -344,7 +345,8 @@ mod tests {
                 foreign.text.contains("belongs to upstream \"a b\""),
                 "{foreign}"
             );
-            group.set("x", Setting::Down);
+            group.push("x", Setting::Down);
+            group.tidy();
         }
         for text in ["kp-state 1\n", "kp-state 1\nupstream a\nupstream b\n", ""] {
             assert!(GroupOverrides::from_text(text, "a").is_err());

@@ -21,10 +21,14 @@ pub(super) fn resolve(
     let resolver_timeout = resolver_timeout.or_else(|| http.resolver_timeout.clone());
     check_names(&draft, reader);
     if !draft.has_lines {
-        reader.report(
-            Diagnostic::error(draft.span, "no servers are inside upstream")
-                .hint("a group needs at least one line `server address;`"),
-        );
+        let hint = match &draft.state {
+            // As an nginx with "state" has it.
+            Some(_) => {
+                "kp's \"state\" keeps what is changed, not the servers: write them into the group"
+            }
+            None => "a group needs at least one line `server address;`",
+        };
+        reader.refuse(draft.span, "no servers are inside upstream", hint);
     }
     check_backups(&draft, reader);
     let keepalive = keepalive(&draft, reader);

@@ -145,6 +145,9 @@ impl Master {
         }
         self.steering.version.0 += 1;
         self.tell_changes(&forget);
+        if let Some(serving) = serving {
+            self.show_count(serving);
+        }
         Ok(())
     }
 
@@ -237,6 +240,14 @@ impl Master {
         if let Err(complaint) = self.steering.states.keep(&crew.overrides, config) {
             log::error!(target: "alert", "run-time changes are in force, but not kept: {complaint}");
         }
+        self.show_count(generation);
+    }
+
+    /// How many are in force is a fact that metrics show.
+    fn show_count(&self, generation: u32) {
+        let crew = self.crews.iter().find(|crew| crew.number == generation);
+        let count = crew.map_or(0, |crew| crew.overrides.count());
+        self.house.shm.master().set_changes(count as u64);
     }
 }
 
