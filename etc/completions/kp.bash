@@ -18,7 +18,8 @@ _kp() {
     local words=
     case $said in
     '') words='status ctl explain demo-upstream -? -h -v -V -t -T -q -s -p -e -c -g' ;;
-    'ctl') words='peer reset batch requests connections log-level --json' ;;
+    'ctl') words='upstream peer reset batch requests connections log-level --json' ;;
+    'ctl upstream') words='list show' ;;
     'ctl peer') words='add remove drain down up weight max_conns reset' ;;
     'ctl peer add') words='--force' ;;
     'ctl peer remove') words='--force' ;;

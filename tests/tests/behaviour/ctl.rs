@@ -670,6 +670,7 @@ fn upstreams_are_changed_from_the_command_line() {
     done(&["reset", "app"]);
     assert_eq!(answers(), "one two");
 
+    upstreams_are_shown(&kp, &first, &second);
     let batch = |text: String| {
         std::fs::write(kp.path("batch"), text).expect("writing a batch");
         ctl(&kp, &["batch", &kp.path("batch").display().to_string()])
@@ -702,4 +703,66 @@ fn upstreams_are_changed_from_the_command_line() {
         (&json!(1), &json!(2))
     );
     assert_eq!(answers(), "one two");
+}
+
+/// The group "app", of whose peers the second was made to drain.
+fn upstreams_are_shown(kp: &Kp, first: &str, second: &str) {
+    let asked = ctl(kp, &["peer", "drain", "app", second]);
+    assert_eq!(asked.code, 0, "{}", asked.stderr);
+    assert_eq!(kp.get("/").text(), "one");
+    let shown = json(kp, &["upstream", "show", "app"]);
+    assert_eq!(shown["upstreams"].as_array().map(Vec::len), Some(1));
+    let app = &shown["upstreams"][0];
+    assert_eq!(
+        (&app["upstream"], &app["zone"]),
+        (&json!("app"), &json!("app"))
+    );
+    assert_eq!(app["changes"], json!([["drain", second]]));
+    assert_eq!(
+        (&app["usable"], &app["peers"][0]["peer"]),
+        (&json!(1), &json!(first))
+    );
+    assert_eq!(app["peers"][0]["state"], "up");
+    assert_eq!(
+        (&app["peers"][1]["peer"], &app["peers"][1]["state"]),
+        (&json!(second), &json!("drain"))
+    );
+    let all = json(kp, &["upstream", "list"]);
+    assert_eq!(all["upstreams"][0]["upstream"], "app");
+    let list = ctl(kp, &["upstream", "list"]).stdout;
+    let row = |peer: &str| {
+        let line = list
+            .lines()
+            .find(|line| line.contains(peer))
+            .expect("its line");
+        line.split_whitespace()
+            .map(str::to_owned)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(
+        row(first)[..4],
+        ["app", first, "up", "1"].map(str::to_owned)
+    );
+    assert_eq!(
+        row(second)[..3],
+        ["app", second, "drain"].map(str::to_owned)
+    );
+    let show = ctl(kp, &["upstream", "show", "APP"]).stdout;
+    for part in [
+        "upstream:    app\n".to_owned(),
+        "peers:       2, 1 of them usable\n".to_owned(),
+        format!("changed:     drain {second}\n"),
+        format!("{first}: up"),
+        format!("{second}: drain"),
+    ] {
+        assert!(show.contains(&part), "{part}: {show}");
+    }
+    let unknown = ctl(kp, &["upstream", "show", "ap"]);
+    assert_eq!(unknown.code, 1);
+    assert_eq!(
+        unknown.stderr,
+        "kp: there is no upstream \"ap\"\nhint: did you mean \"app\"?\n"
+    );
+    let asked = ctl(kp, &["reset"]);
+    assert_eq!(asked.code, 0, "{}", asked.stderr);
 }

@@ -8,6 +8,15 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "command", rename_all = "kebab-case", deny_unknown_fields)]
 pub(crate) enum Command {
+    /// Every upstream with its peers.
+    #[serde(rename = "upstream list")]
+    UpstreamList {},
+    /// One of them.
+    #[serde(rename = "upstream show")]
+    UpstreamShow {
+        /// Its name.
+        name: String,
+    },
     /// The oldest requests in flight.
     Requests {
         /// So many.

@@ -1,5 +1,7 @@
 //! The master's answers for people.
 
+mod upstreams;
+
 use super::table::{Column, Table, printable, size, time};
 use super::words::{Line, Wish};
 use crate::control::command::{Changed, Command, Connections, LogLevels, Requests};
@@ -12,6 +14,8 @@ pub(crate) fn people(line: &Line, answer: &str) -> Option<String> {
         return None;
     };
     match command {
+        Command::UpstreamList {} => serde_json::from_str(answer).ok().map(upstreams::list),
+        Command::UpstreamShow { .. } => serde_json::from_str(answer).ok().map(upstreams::show),
         Command::Requests { .. } => serde_json::from_str(answer).ok().map(requests),
         Command::Connections { .. } => serde_json::from_str(answer).ok().map(connections),
         Command::LogLevel { .. } => serde_json::from_str(answer).ok().map(log_levels),

@@ -96,6 +96,26 @@ impl Parts {
 /// All commands.
 pub(crate) const FORMS: &[Form] = &[
     Form {
+        words: &["upstream", "list"],
+        arguments: "",
+        count: (0, 0),
+        flags: &[],
+        about: "every upstream with its peers: state, weight, what is in flight, what failed last",
+        command: |_| Ok(Command::UpstreamList {}),
+    },
+    Form {
+        words: &["upstream", "show"],
+        arguments: "NAME",
+        count: (1, 1),
+        flags: &[],
+        about: "all that is known of one upstream, with the run-time changes in force",
+        command: |parts| {
+            Ok(Command::UpstreamShow {
+                name: parts.argument(0).unwrap_or_default(),
+            })
+        },
+    },
+    Form {
         words: &["peer", "add"],
         arguments: "UPSTREAM ADDRESS [PARAMETER ...]",
         count: (2, usize::MAX),
@@ -579,9 +599,16 @@ mod tests {
     }
 
     #[test]
-    fn the_help_has_every_command() {
+    fn the_help_and_the_manual_have_every_command() {
         let help = help();
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/man/kp-ctl.8");
+        let manual = std::fs::read_to_string(path).unwrap();
+        let listed = manual.replace(['"', '\\'], "");
         for form in FORMS {
+            let name = form.words.join(" ");
+            let entries = [format!("\n.TP\n.BR {name} "), format!("\n.TP\n.B {name}\n")];
+            let found = entries.iter().any(|entry| listed.contains(entry));
+            assert!(found, "{name} is not in kp-ctl(8)");
             assert!(help.contains(&format!("  {}\n", form.shown())));
             assert!(form.count.0 <= form.count.1 && !form.about.is_empty());
         }

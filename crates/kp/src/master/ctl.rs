@@ -7,9 +7,12 @@ use crate::control::command::{
 };
 use crate::control::{Answer, AskerId};
 use kp_config::model::{ErrorLog, Level, LogTarget};
+use kp_config::overrides::GroupOverrides;
 use kp_config::suggest;
+use kp_sys::clock;
 use kp_worker::error_log::{self, LEVELS};
 use kp_worker::inquiry::{ClientConnection, Findings, Inquiry, PeerConnections, ROWS_MAX};
+use kp_worker::overview::{Moment, UpstreamView, overview};
 use serde::Serialize;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -31,6 +34,8 @@ impl Master {
     /// `None`: the answer comes later.
     fn command(&mut self, asker: AskerId, command: Command) -> Result<Option<Answer>, Refusal> {
         match command {
+            Command::UpstreamList {} => Ok(Some(done(&self.upstreams(None)?))),
+            Command::UpstreamShow { name } => Ok(Some(done(&self.upstreams(Some(&name))?))),
             Command::Requests { limit, longer_ms } => {
                 let limit = allowed(limit)?;
                 let inquiry = Inquiry::Requests { limit, longer_ms };
@@ -65,6 +70,39 @@ impl Master {
                 Ok(None)
             }
         }
+    }
+
+    /// Upstreams as the configuration that serves has them; with a name, that one.
+    fn upstreams(&self, name: Option<&str>) -> Result<Upstreams, Refusal> {
+        let serving = self.plan.serving().map(|(number, _)| number);
+        let serving = self.crews.iter().find(|crew| Some(crew.number) == serving);
+        let Some(crew) = serving.or(self.newest_crew()) else {
+            return Err(Refusal::new("no generation serves"));
+        };
+        let now = Moment {
+            mono_ms: clock::monotonic_ms(),
+            unix_ms: clock::unix_ms(),
+        };
+        let prepared = &crew.prepared;
+        let overview = overview(&prepared.config, &prepared.tls, &self.house.shm, now, None);
+        let mut upstreams = overview.upstreams;
+        if let Some(name) = name {
+            let known: Vec<String> = upstreams.iter().map(|one| one.upstream.clone()).collect();
+            upstreams.retain(|one| one.upstream.eq_ignore_ascii_case(name));
+            if upstreams.is_empty() {
+                return Err(no_upstream(name, &known));
+            }
+        }
+        let changed = |upstream: UpstreamView| {
+            let group = crew.overrides.group(&upstream.upstream);
+            UpstreamAndChanges {
+                changes: group.map(GroupOverrides::each).unwrap_or_default(),
+                upstream,
+            }
+        };
+        Ok(Upstreams {
+            upstreams: upstreams.into_iter().map(changed).collect(),
+        })
     }
 
     /// Answers who asked for what the workers were asked for.
@@ -106,6 +144,29 @@ impl Master {
             workers,
             silent,
         }
+    }
+}
+
+/// The answer to `upstream list` and `upstream show`.
+#[derive(Serialize)]
+struct Upstreams {
+    upstreams: Vec<UpstreamAndChanges>,
+}
+
+/// What the status page has of an upstream, and the run-time changes in force.
+#[derive(Serialize)]
+struct UpstreamAndChanges {
+    #[serde(flatten)]
+    upstream: UpstreamView,
+    changes: Vec<Vec<String>>,
+}
+
+fn no_upstream(name: &str, known: &[String]) -> Refusal {
+    let refusal = Refusal::new(format!("there is no upstream \"{}\"", name.escape_debug()));
+    match suggest::nearest(name, known.iter().map(String::as_str)) {
+        Some(near) => refusal.hint(format!("did you mean \"{near}\"?")),
+        None if known.is_empty() => refusal.hint("the configuration has none"),
+        None => refusal.hint("kp ctl upstream list has them all"),
     }
 }
 
