@@ -38,7 +38,7 @@ const DOCUMENT: &str = concat!(
 /// What the page may do; a test says how the hashes are.
 const POLICY: &str = concat!(
     "default-src 'none'; style-src 'sha256-2CatGzqUnh/dbgB4ekRc3RmdJGVP6LiEgvj2jQwb7dY='; ",
-    "script-src 'sha256-fscnuLb/U6kbL1j6bJ0KBJbENHJUupZHOZ8OJqAxsBo='; ",
+    "script-src 'sha256-qcCzuDm6CkaJXo/1++sUBPHEKByWj4k6HPV4HviLdVI='; ",
     "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
 );
 

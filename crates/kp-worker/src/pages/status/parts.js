@@ -39,6 +39,7 @@ const count = (value) => (known(value) ? value.toLocaleString("en") : NOTHING);
 const short = (value) => (known(value) ? scaled(value, 1000, ["", " k", " M", " G", " T"]) : NOTHING);
 const bytes = (value) => (known(value) ? scaled(value, 1024, [" B", " KiB", " MiB", " GiB", " TiB"]) : NOTHING);
 const rate = (value) => (known(value) ? short(value) + "/s" : NOTHING);
+const flow = (value) => (known(value) ? bytes(value) + "/s" : NOTHING);
 const percent = (part) => (known(part) ? (part * 100 < 0.05 ? "0" : (part * 100).toFixed(part < 0.1 ? 1 : 0)) + " %" : NOTHING);
 
 function millis(value) {

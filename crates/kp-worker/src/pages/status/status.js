@@ -170,7 +170,7 @@ function showNumbers() {
     ["Latency p99", millis(p99), "all but one in 100"],
     ["Connections", count(active), `${count(idle)} idle`],
     ["New connections", rate(total("connections_accepted")), `${rate(total("tls_handshakes"))} TLS`],
-    ["To clients", `${bytes(total("client_sent_bytes"))}/s`, `${bytes(total("client_received_bytes"))}/s received`],
+    ["To clients", flow(total("client_sent_bytes")), `${flow(total("client_received_bytes"))} received`],
     ["Worker load", percent(load), loops.length > 1 ? `highest ${percent(Math.max(...loops))}` : "of the loop's time", load > 0.9 ? "warning" : ""],
     ["Memory", bytes(memory), "of all workers"],
     ["Retries", rate(total("upstream_retries")), `${count(doc.totals.upstream_connections_active)} open to peers`],
@@ -233,7 +233,7 @@ const PEER_COLUMNS = [
   { title: "Failed", width: "7%", kind: "number", hint: "5xx and no answer, of the attempts of the last seconds", value: ({ peer, then }) => percent(failing(peer.attempts, then && then.attempts)) },
   { title: "p50", width: "7.5%", kind: "number", hint: "Time to the head of the answer", value: ({ times }) => millis(times[0]) },
   { title: "p99", width: "7.5%", kind: "number", hint: "Time to the head of the answer", value: ({ times }) => millis(times[2]) },
-  { title: "Checks", width: "8%", kind: "", value: ({ peer }) => peer.checks.map((check) => (peer.checks.length > 1 ? `${check.check}: ${check.state}` : check.state)).join(", ") },
+  { title: "Checks", width: "8%", kind: "", value: ({ peer }) => checksOf(peer) },
   { title: "Last failure", width: "12%", kind: "wide", value: ({ peer }) => lastFailure(peer) },
 ];
 
@@ -241,6 +241,12 @@ function weightOf(peer) {
   const { weight, effective_weight: effective } = peer;
   if (weight === null || effective === weight) return count(effective);
   return effective < weight ? `${count(effective)} of ${count(weight)}` : { text: count(effective), note: `not ${count(weight)}` };
+}
+
+function checksOf(peer) {
+  const named = (check) => (peer.checks.length > 1 ? `${check.check}: ${check.state}` : check.state);
+  const troubles = peer.checks.filter((check) => check.state === "failing").map((check) => check.trouble);
+  return { text: peer.checks.map(named).join(", "), note: [...new Set(troubles.filter(Boolean))].join(", ") };
 }
 
 function lastFailure(peer) {
@@ -401,8 +407,8 @@ const SERVERS = listed("#servers", "Virtual hosts", [
   { title: "p50", kind: "number", value: ({ times }) => millis(times[0]) },
   { title: "p90", kind: "number", value: ({ times }) => millis(times[1]) },
   { title: "p99", kind: "number", value: ({ times }) => millis(times[2]) },
-  { title: "Sent", kind: "number", value: ({ server, then }) => `${bytes(then ? rateOf(server.bytes_out, then.bytes_out) : null)}/s` },
-  { title: "Received", kind: "number", value: ({ server, then }) => `${bytes(then ? rateOf(server.bytes_in, then.bytes_in) : null)}/s` },
+  { title: "Sent", kind: "number", value: ({ server, then }) => flow(then ? rateOf(server.bytes_out, then.bytes_out) : null) },
+  { title: "Received", kind: "number", value: ({ server, then }) => flow(then ? rateOf(server.bytes_in, then.bytes_in) : null) },
   { title: "Requests so far", kind: "number", value: ({ server }) => count(sumOf(server.responses)) },
 ]);
 
