@@ -37,7 +37,7 @@ const DOCUMENT: &str = concat!(
 
 /// What the page may do; a test says how the hashes are.
 const POLICY: &str = concat!(
-    "default-src 'none'; style-src 'sha256-2CatGzqUnh/dbgB4ekRc3RmdJGVP6LiEgvj2jQwb7dY='; ",
+    "default-src 'none'; style-src 'sha256-g/QWe4oAyhb24OYhG1UcDnkVOsw1AsWvK2OdpZZ1dzc='; ",
     "script-src 'sha256-qcCzuDm6CkaJXo/1++sUBPHEKByWj4k6HPV4HviLdVI='; ",
     "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
 );
