@@ -3,7 +3,7 @@
 //! One input gives one action. Everything that used to be in progress at the upstream is over when the action is not one
 //! that continues it ([`Action::continues_upstream`]); the driver then releases or closes the connection it held.
 
-use crate::{Answer, Failure};
+use crate::{Answer, Failure, Reason};
 use kp_config::model::Page;
 
 /// What an exchange waits for while it has no answer yet and holds no peer.
@@ -164,4 +164,18 @@ pub enum FileError {
     Exhausted(String),
     /// Anything else.
     Other(String),
+}
+
+impl FileError {
+    /// Why kp answers by itself then; `None` where it looks elsewhere.
+    pub fn reason(&self) -> Option<Reason> {
+        match self {
+            Self::NotFound(_) => Some(Reason::FileNotFound),
+            Self::Forbidden(_) => Some(Reason::FileForbidden),
+            Self::Exhausted(_) => Some(Reason::Overload),
+            Self::Other(_) => Some(Reason::FileError),
+            Self::Directory => Some(Reason::DirectoryRedirect),
+            Self::Elsewhere(_) => None,
+        }
+    }
 }

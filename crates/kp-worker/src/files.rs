@@ -8,7 +8,7 @@ use kp_config::model::Level;
 use kp_http::Framing;
 use kp_proxy::io::{FileError, FileFacts, FileQuery};
 use kp_proxy::{Answered, FileReply, Input};
-use kp_proxy::{Cause, Failure, Phase};
+use kp_proxy::{Cause, Failure, Phase, Reason};
 use std::fs::File;
 use std::sync::Arc;
 
@@ -83,13 +83,14 @@ impl Worker {
     }
 
     fn log_file_error(&mut self, active: &mut Active, error: &FileError) {
+        let reason = error.reason().map(Reason::token);
         match error {
             FileError::NotFound(_) if !self.location(active.exchange.location).log_not_found => {}
             FileError::NotFound(text) | FileError::Forbidden(text) => {
-                self.log_exchange(active, Level::Error, text);
+                self.log_reason(active, Level::Error, text, reason);
             }
             FileError::Other(text) | FileError::Exhausted(text) => {
-                self.log_exchange(active, Level::Crit, text);
+                self.log_reason(active, Level::Crit, text, reason);
             }
             FileError::Directory | FileError::Elsewhere(_) => {}
         }

@@ -13,7 +13,7 @@ use crate::token::Key;
 use kp_config::Config;
 use kp_config::model::{AccessLogTarget, Level, LogFileCacheId, LogFileId};
 use kp_config::template::{Builtin, Variable};
-use kp_proxy::ErrorFacts;
+use kp_proxy::{ErrorFacts, Reason};
 use kp_shm::Counter;
 use std::ffi::OsString;
 use std::fs::File;
@@ -236,8 +236,14 @@ impl Worker {
         self.log_reason(active, level, text, None);
     }
 
-    /// The same with the token of the failure.
-    fn log_reason(&self, active: &mut Active, level: Level, text: &str, reason: Option<&str>) {
+    /// The same with the reason, where it is known.
+    pub(crate) fn log_reason(
+        &self,
+        active: &mut Active,
+        level: Level,
+        text: &str,
+        reason: Option<&str>,
+    ) {
         let location = self.location(active.exchange.location);
         if !error_log::wants(&location.error_log, level) {
             return;
@@ -284,7 +290,8 @@ impl Worker {
     pub(crate) fn report(&mut self, active: &mut Active) {
         if let Some(fault) = active.exchange.record.fault.take() {
             let text = kp_proxy::fault_text(&fault, self.config);
-            self.log_exchange(active, Level::Error, &text);
+            let reason = active.exchange.record.reason;
+            self.log_reason(active, Level::Error, &text, reason.map(Reason::token));
         }
         for (level, text) in std::mem::take(&mut active.exchange.record.notes) {
             self.log_exchange(active, level, &text);

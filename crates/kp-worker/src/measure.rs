@@ -105,7 +105,6 @@ impl Worker {
             return;
         }
         let about = record.circumstances;
-        let peer = active.peer.filter(|_| about.attempt > 0);
         let entry = Entry {
             unix_ms: self.clock.unix_ms,
             reason: reason.index(),
@@ -114,13 +113,25 @@ impl Worker {
             status: active.exchange.response.status,
             attempt: u16::try_from(about.attempt).unwrap_or(u16::MAX),
             server: self.server_series(active).map(SeriesRow::index),
-            peer: peer
-                .and_then(|peer| self.groups.series(peer))
-                .map(SeriesRow::index),
+            peer: self.attempted(active, about.attempt).map(SeriesRow::index),
             serial: active.exchange.connection.serial,
             pid: self.pid,
         };
         self.shm.recent().push(self.row, &entry);
+    }
+
+    /// The series of the peer that an attempt was made at, which is counted from 1. Others may have been asked since: an error
+    /// page can be an upstream's.
+    fn attempted(&self, active: &Active, number: u32) -> Option<&SeriesRow> {
+        let attempts = &active.exchange.attempts;
+        let at = usize::try_from(number).ok()?.checked_sub(1)?;
+        if at + 1 == attempts.len() {
+            return self.groups.series(active.peer?);
+        }
+        let attempt = attempts.get(at)?;
+        let mut peers = self.groups.peers(attempt.upstream);
+        let peer = peers.find(|peer| self.groups.name(*peer) == attempt.address)?;
+        self.groups.series(peer)
     }
 
     /// A connection waits in the pool now.
