@@ -14,6 +14,7 @@
     reason = "a test harness panics to fail a test, and plays clients and origins in threads that read the clock"
 )]
 
+pub mod ask;
 pub mod brownout;
 pub mod browser;
 pub mod client;

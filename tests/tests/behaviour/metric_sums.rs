@@ -1,5 +1,6 @@
 //! What the page for Prometheus says against what clients and origins have counted themselves, over reloads and crashes.
 
+use kp_tests::ask;
 use kp_tests::dns::Dns;
 use kp_tests::tls::{Authority, Connector};
 use kp_tests::wait::{self, SOON};
@@ -48,6 +49,24 @@ impl Watch {
             self.look();
             load.answered() >= goal
         });
+    }
+
+    /// Looks until a virtual host has so many requests, which must be all.
+    fn wait_for(&mut self, server: &str, count: u64) {
+        let sum = |page: &Metrics| page.sum("kp_http_requests_total", &[server]) as u64;
+        wait::happens(Duration::from_secs(20), || sum(self.look()) >= count);
+        assert_eq!(sum(&self.last), count, "{server}");
+    }
+
+    /// All requests but those of the page itself, once nothing is under way.
+    fn settled(&mut self) -> u64 {
+        wait::until(SOON, "all requests to be over", || {
+            let page = self.look();
+            // The one for the page is.
+            page.value("kp_requests_active") <= 1.0
+        });
+        let of = |name: &str| self.last.sum("kp_http_requests_total", &[name]) as u64;
+        of("server=\"a.test\"") + of("server=\"s.test\"")
     }
 
     /// The requests of the site, once there are so many: a request is counted after its client has the answer.
@@ -149,6 +168,150 @@ fn sums_are_what_clients_and_origins_count() {
         before + report.answered()
     );
     assert!(watch.looks > 30, "{}", watch.looks);
+}
+
+/// Two virtual hosts in front of a group that is changed, and what is told of them.
+const CHANGED: &str = "%MAIN%
+http {
+    upstream u { zone u 64k; server %A%; server %B%; keepalive 8; }
+    server { listen %LISTEN%; server_name a.test; location / { proxy_pass http://u; } }
+    server { listen unix:%DIR%/site.sock; server_name s.test; location / { proxy_pass http://u; } }
+    server {
+        listen %METRICS%;
+        server_name m.test;
+        location / { metrics; }
+        location /status { status; }
+    }
+}
+";
+
+/// Reloads, changes of every kind, and in the end a worker that is killed: sums are those of the clients and the origins.
+#[test]
+fn sums_hold_while_upstreams_are_changed() {
+    let origins = [0, 1, 2].map(|_| LoadOrigin::start());
+    let [a, b, c] = [0, 1, 2].map(|n| origins[n].address());
+    let port = Port::take();
+    let kp = Setup::new(CHANGED)
+        .with("A", &a)
+        .with("B", &b)
+        .with("METRICS", port.address())
+        .main("worker_processes 2;")
+        .allow("exited on signal 9")
+        .start();
+    kp.wait_workers(2);
+    let mut watch = Watch::new(port.address());
+    let start = || {
+        let mix = Mix::new(&kp.address()).unix(&kp.path("site.sock"), 3);
+        let mix = mix.clients(Kind::Post, 4).clients(Kind::Close, 3);
+        mix.pace(Duration::from_millis(5)).start()
+    };
+    let steps = [
+        vec![format!("peer weight u {a} 3")],
+        vec![format!("peer add u {c} weight=2")],
+        vec![
+            format!("peer drain u {b}"),
+            format!("peer max_conns u {a} 90"),
+        ],
+        vec![format!("peer remove u {a}")],
+        vec![format!("peer weight u {c} 5"), format!("peer up u {b}")],
+        vec![format!("reset u {a}")],
+    ];
+    let under_way = start();
+    for (number, step) in steps.iter().enumerate() {
+        let words: Vec<&str> = step.iter().map(String::as_str).collect();
+        ask::change(&kp, &words);
+        watch.during(&under_way, 60);
+        if number % 2 == 1 {
+            kp.reload();
+        }
+    }
+    let report = under_way.stop();
+    report.assert_nothing_lost();
+    let by_unix = report.of(Kind::Unix);
+    let by_tcp = report.answered() - by_unix;
+    watch.wait_for("server=\"s.test\"", by_unix);
+    watch.wait_for("server=\"a.test\"", by_tcp);
+    for origin in &origins {
+        let attempts = format!("peer=\"{}\"", origin.address());
+        let counted = watch.last.sum("kp_peer_attempts_total", &[&attempts]);
+        assert_eq!(counted, origin.requests() as f64, "{attempts}");
+    }
+    assert_status_agrees(&watch.last, &ask::status(&port.address(), "/status.json"));
+
+    // A worker that is killed while weights change: what it had answered, and at most one answer more or less, is counted.
+    let under_way = start();
+    watch.during(&under_way, 50);
+    ask::change(&kp, &[&format!("peer weight u {b} 4")]);
+    assert!(under_way.kill(kp.worker_pids()[0]));
+    ask::change(&kp, &[&format!("peer weight u {b} 1")]);
+    watch.during(&under_way, 100);
+    kp.wait_workers(2);
+    let report = under_way.stop();
+    report.assert_nothing_lost();
+    let (answered, lost) = (report.answered(), report.forgiven.len() as u64);
+    let known = by_unix + by_tcp;
+    let counted = watch.settled() - known;
+    assert!(
+        (answered - 1..=answered + lost).contains(&counted),
+        "{answered} answers, {lost} lost with the worker, {counted} counted"
+    );
+    let received: u64 = origins.iter().map(LoadOrigin::requests).sum();
+    let attempts = watch
+        .last
+        .sum("kp_peer_attempts_total", &["upstream=\"u\""]) as u64;
+    assert!(
+        (received - lost - 1..=received).contains(&attempts),
+        "{received} received, {lost} lost with the worker, {attempts} counted"
+    );
+    assert_status_agrees(&watch.last, &ask::status(&port.address(), "/status.json"));
+}
+
+/// The page has the numbers of the metrics.
+fn assert_status_agrees(metrics: &Metrics, status: &serde_json::Value) {
+    for name in ["a.test", "s.test"] {
+        let server = ask::entry(&status["servers"], "server", name);
+        let label = format!("server=\"{name}\"");
+        let sample = format!("kp_http_requests_total{{{label},status=\"2xx\"}}");
+        assert_eq!(
+            server["responses"]["2xx"].as_f64(),
+            Some(metrics.value(&sample))
+        );
+        for (field, family) in [
+            ("bytes_in", "kp_http_received_bytes_total"),
+            ("bytes_out", "kp_http_sent_bytes_total"),
+        ] {
+            let sample = format!("{family}{{{label}}}");
+            assert_eq!(
+                server[field].as_f64(),
+                Some(metrics.value(&sample)),
+                "{sample}"
+            );
+        }
+    }
+    let group = ask::entry(&status["upstreams"], "upstream", "u");
+    for peer in group["peers"].as_array().expect("peers") {
+        let label = format!("upstream=\"u\",peer={}", peer["peer"]);
+        for (field, family) in [
+            ("connects", "kp_peer_connects_total"),
+            ("reuses", "kp_peer_reuses_total"),
+            ("bytes_in", "kp_peer_received_bytes_total"),
+            ("bytes_out", "kp_peer_sent_bytes_total"),
+            ("in_flight", "kp_peer_requests_in_flight"),
+        ] {
+            let sample = format!("{family}{{{label}}}");
+            assert_eq!(
+                peer[field].as_f64(),
+                Some(metrics.value(&sample)),
+                "{sample}"
+            );
+        }
+        let sample = format!("kp_peer_attempts_total{{{label},status=\"2xx\"}}");
+        assert_eq!(
+            peer["attempts"]["2xx"].as_f64(),
+            Some(metrics.value(&sample)),
+            "{sample}"
+        );
+    }
 }
 
 /// Everything that has numbers.
