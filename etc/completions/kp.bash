@@ -17,7 +17,7 @@ _kp() {
     done
     local words=
     case $said in
-    '') words='status ctl explain demo-upstream -? -h -v -V -t -T -q -s -p -e -c -g' ;;
+    '') words='status ctl explain convert schema demo-upstream -? -h -v -V -t -T -q -s -p -e -c -g' ;;
     'ctl') words='upstream peer reset batch requests connections log-level --json' ;;
     'ctl upstream') words='list show' ;;
     'ctl peer') words='add remove drain down up weight max_conns reset' ;;

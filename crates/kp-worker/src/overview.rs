@@ -61,7 +61,7 @@ pub struct Overview {
     /// By generation and slot, the newest in front.
     pub workers: Vec<WorkerView>,
     /// Every counter and gauge over all workers, by name.
-    pub totals: BTreeMap<&'static str, u64>,
+    pub totals: BTreeMap<&'static str, Amount>,
     /// Upper ends of the buckets of all histograms but the last bucket.
     pub bounds_ms: [u64; BOUNDS_MS.len()],
     /// Times of all requests.
@@ -81,6 +81,26 @@ pub struct Overview {
     /// The last hour, if it was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub history: Option<HistoryView>,
+}
+
+/// What a counter or gauge has come to, in the unit its name ends in.
+#[derive(Debug, Clone, Copy, Serialize)]
+#[serde(untagged)]
+pub enum Amount {
+    /// Things.
+    Whole(u64),
+    /// Time.
+    Seconds(f64),
+}
+
+impl Amount {
+    fn of(counter: Counter, value: u64) -> Self {
+        match counter.unit() {
+            "microseconds" => Self::Seconds(value as f64 / 1e6),
+            "milliseconds" => Self::Seconds(value as f64 / 1e3),
+            _ => Self::Whole(value),
+        }
+    }
 }
 
 /// The master.
@@ -456,11 +476,12 @@ fn workers(shm: &Shm, memory_limit_bytes: u64, now: Moment) -> Vec<WorkerView> {
     workers
 }
 
-fn totals(shm: &Shm) -> BTreeMap<&'static str, u64> {
-    let counters = Counter::ALL.iter();
-    counters
-        .map(|counter| (counter.name(), shm.counters().total(*counter)))
-        .collect()
+fn totals(shm: &Shm) -> BTreeMap<&'static str, Amount> {
+    let total = |counter: &Counter| {
+        let amount = Amount::of(*counter, shm.counters().total(*counter));
+        (counter.name(), amount)
+    };
+    Counter::ALL.iter().map(total).collect()
 }
 
 /// The labelled series by what they are about.

@@ -19,6 +19,7 @@ use crate::{Config, Diagnostic, LoadOptions, Loaded, Severity, draft, load};
 use items::{Item, Items};
 use order::Names;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 /// What became of a configuration.
 #[derive(Debug)]
@@ -55,25 +56,7 @@ pub fn convert(
     inline: bool,
     more: impl Fn(&Loaded) -> Vec<Diagnostic>,
 ) -> Result<Converted, Unreadable> {
-    let reading = sources::read(options);
-    let (Some(text), true) = (
-        reading
-            .sources
-            .file(FileId(0))
-            .map(|file| file.text.clone()),
-        reading.complete,
-    ) else {
-        return Err(Unreadable {
-            diagnostics: reading.diagnostics,
-            sources: reading.sources,
-        });
-    };
-    if reading.diagnostics.iter().any(is_error) {
-        return Err(Unreadable {
-            diagnostics: reading.diagnostics,
-            sources: reading.sources,
-        });
-    }
+    let (reading, text) = readable(options)?;
     let mut items = items::read(FileId(0), &text);
     let mut includes = Includes {
         sources: &reading.sources,
@@ -83,23 +66,7 @@ pub fn convert(
     includes.follow(&mut items);
     let included = includes.kept.into_iter().collect();
     let scope = scope_of(&items);
-    let original = if scope.context() == Some(Contexts::MAIN) {
-        let loaded = load(&LoadOptions {
-            resolve_names: false,
-            ..options.clone()
-        });
-        let mut gaps: Vec<Diagnostic> = loaded
-            .diagnostics
-            .iter()
-            .filter(|one| is_error(one))
-            .cloned()
-            .collect();
-        gaps.extend(more(&loaded));
-        (gaps, loaded.config)
-    } else {
-        (of_fragment(&items, scope), None)
-    };
-    let (gaps, config) = original;
+    let (gaps, config) = gaps(options, &items, scope, more);
     let mut removed = Vec::new();
     remove(&mut items, &gaps, &reading.sources, &mut removed);
     let check = Check {
@@ -125,6 +92,43 @@ pub fn convert(
         differences,
         included,
     })
+}
+
+/// What was read, and the text of the main file.
+fn readable(options: &LoadOptions) -> Result<(Reading, Arc<str>), Unreadable> {
+    let reading = sources::read(options);
+    let broken = !reading.complete || reading.diagnostics.iter().any(is_error);
+    let text = reading
+        .sources
+        .file(FileId(0))
+        .map(|file| Arc::clone(&file.text));
+    match text.filter(|_| !broken) {
+        Some(text) => Ok((reading, text)),
+        None => Err(Unreadable {
+            diagnostics: reading.diagnostics,
+            sources: reading.sources,
+        }),
+    }
+}
+
+/// What kp does not support of it, and what the rest means if that is all.
+fn gaps(
+    options: &LoadOptions,
+    items: &Items,
+    scope: Scope,
+    more: impl Fn(&Loaded) -> Vec<Diagnostic>,
+) -> (Vec<Diagnostic>, Option<Config>) {
+    if scope.context() != Some(Contexts::MAIN) {
+        return (of_fragment(items, scope), None);
+    }
+    let loaded = load(&LoadOptions {
+        resolve_names: false,
+        ..options.clone()
+    });
+    let errors = loaded.diagnostics.iter().filter(|one| is_error(one));
+    let mut gaps: Vec<Diagnostic> = errors.cloned().collect();
+    gaps.extend(more(&loaded));
+    (gaps, loaded.config)
 }
 
 fn is_error(diagnostic: &Diagnostic) -> bool {

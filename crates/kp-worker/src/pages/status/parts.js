@@ -39,6 +39,7 @@ const count = (value) => (known(value) ? value.toLocaleString("en") : NOTHING);
 const short = (value) => (known(value) ? scaled(value, 1000, ["", " k", " M", " G", " T"]) : NOTHING);
 const bytes = (value) => (known(value) ? scaled(value, 1024, [" B", " KiB", " MiB", " GiB", " TiB"]) : NOTHING);
 const rate = (value) => (known(value) ? short(value) + "/s" : NOTHING);
+const flow = (value) => (known(value) ? bytes(value) + "/s" : NOTHING);
 const percent = (part) => (known(part) ? (part * 100 < 0.05 ? "0" : (part * 100).toFixed(part < 0.1 ? 1 : 0)) + " %" : NOTHING);
 
 function millis(value) {
@@ -142,7 +143,7 @@ function terms(list, rows) {
 }
 
 // A table that is brought up to date in place. `columns`: {title, kind, hint, width, value(row)}; the first is the row's
-// header. A value is a text or {text, level, note, hint}. On a narrow screen a row becomes a card; the roles say what it still is.
+// header. A value is a text or {text, level, note, hint}, or {code} with names in backquotes. On a narrow screen a row becomes a card; the roles say what it still is.
 function table(caption, columns) {
   const head = element("tr", { role: "row" });
   columns.forEach((column) => {
@@ -177,6 +178,11 @@ function table(caption, columns) {
   return { shell, update, title };
 }
 
+// Every second part between backquotes is a name.
+function coded(text) {
+  return text.split("`").map((part, at) => (at % 2 === 1 ? element("code", {}, part) : part));
+}
+
 function fillCell(cell, value) {
   const plain = typeof value !== "object" || value === null;
   const shape = plain ? { text: value ?? "" } : value;
@@ -184,7 +190,8 @@ function fillCell(cell, value) {
   if (cell.shape === wanted) return;
   cell.shape = wanted;
   cell.replaceChildren();
-  if (shape.level) cell.append(element("span", { class: `level ${shape.level}` }, shape.text));
+  if (shape.code !== undefined) cell.append(...coded(shape.code));
+  else if (shape.level) cell.append(element("span", { class: `level ${shape.level}` }, shape.text));
   else cell.append(String(shape.text));
   if (shape.note) cell.append(" ", element("span", { class: "note" }, shape.note));
   mark(cell, "title", shape.hint || null);

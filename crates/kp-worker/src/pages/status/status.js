@@ -170,7 +170,7 @@ function showNumbers() {
     ["Latency p99", millis(p99), "all but one in 100"],
     ["Connections", count(active), `${count(idle)} idle`],
     ["New connections", rate(total("connections_accepted")), `${rate(total("tls_handshakes"))} TLS`],
-    ["To clients", `${bytes(total("client_bytes_out"))}/s`, `${bytes(total("client_bytes_in"))}/s received`],
+    ["To clients", flow(total("client_sent_bytes")), `${flow(total("client_received_bytes"))} received`],
     ["Worker load", percent(load), loops.length > 1 ? `highest ${percent(Math.max(...loops))}` : "of the loop's time", load > 0.9 ? "warning" : ""],
     ["Memory", bytes(memory), "of all workers"],
     ["Retries", rate(total("upstream_retries")), `${count(doc.totals.upstream_connections_active)} open to peers`],
@@ -220,7 +220,7 @@ const isIll = (peer) => ["critical", "warning"].includes(levelOf(peer));
 
 function reasonHint(token) {
   const found = state.doc.reasons.find((reason) => reason.reason === token);
-  return found ? `${found.meaning} Look at: ${found.look_at}` : null;
+  return found ? `${found.meaning} Look at: ${found.look_at}`.replaceAll("`", "") : null;
 }
 
 const PEER_COLUMNS = [
@@ -233,13 +233,20 @@ const PEER_COLUMNS = [
   { title: "Failed", width: "7%", kind: "number", hint: "5xx and no answer, of the attempts of the last seconds", value: ({ peer, then }) => percent(failing(peer.attempts, then && then.attempts)) },
   { title: "p50", width: "7.5%", kind: "number", hint: "Time to the head of the answer", value: ({ times }) => millis(times[0]) },
   { title: "p99", width: "7.5%", kind: "number", hint: "Time to the head of the answer", value: ({ times }) => millis(times[2]) },
-  { title: "Checks", width: "8%", kind: "", value: ({ peer }) => peer.checks.map((check) => (peer.checks.length > 1 ? `${check.check}: ${check.state}` : check.state)).join(", ") },
+  { title: "Checks", width: "8%", kind: "", value: ({ peer }) => checksOf(peer) },
   { title: "Last failure", width: "12%", kind: "wide", value: ({ peer }) => lastFailure(peer) },
 ];
 
 function weightOf(peer) {
-  const lowered = known(peer.effective_weight) && peer.effective_weight !== peer.weight;
-  return lowered ? `${count(peer.effective_weight)} of ${count(peer.weight)}` : count(peer.weight);
+  const { weight, effective_weight: effective } = peer;
+  if (weight === null || effective === weight) return count(effective);
+  return effective < weight ? `${count(effective)} of ${count(weight)}` : { text: count(effective), note: `not ${count(weight)}` };
+}
+
+function checksOf(peer) {
+  const named = (check) => (peer.checks.length > 1 ? `${check.check}: ${check.state}` : check.state);
+  const troubles = peer.checks.filter((check) => check.state === "failing").map((check) => check.trouble);
+  return { text: peer.checks.map(named).join(", "), note: [...new Set(troubles.filter(Boolean))].join(", ") };
 }
 
 function lastFailure(peer) {
@@ -400,31 +407,45 @@ const SERVERS = listed("#servers", "Virtual hosts", [
   { title: "p50", kind: "number", value: ({ times }) => millis(times[0]) },
   { title: "p90", kind: "number", value: ({ times }) => millis(times[1]) },
   { title: "p99", kind: "number", value: ({ times }) => millis(times[2]) },
-  { title: "Sent", kind: "number", value: ({ server, then }) => `${bytes(then ? rateOf(server.bytes_out, then.bytes_out) : null)}/s` },
-  { title: "Received", kind: "number", value: ({ server, then }) => `${bytes(then ? rateOf(server.bytes_in, then.bytes_in) : null)}/s` },
+  { title: "Sent", kind: "number", value: ({ server, then }) => flow(then ? rateOf(server.bytes_out, then.bytes_out) : null) },
+  { title: "Received", kind: "number", value: ({ server, then }) => flow(then ? rateOf(server.bytes_in, then.bytes_in) : null) },
   { title: "Requests so far", kind: "number", value: ({ server }) => count(sumOf(server.responses)) },
 ]);
 
-const REASONS = listed("#reasons", "Why requests did not end as they should, so far", [
+const REASONS = listed("#reasons", "Why kp answered by itself or ended what it began, so far", [
   { title: "Reason", kind: "mono", value: ({ reason }) => reason.reason },
   { title: "Side", kind: "", value: ({ reason }) => reason.side },
   { title: "Count", kind: "number", value: ({ reason }) => count(reason.count) },
   { title: "Now", kind: "number", value: ({ reason, then }) => rate(rateOf(reason.count, then ? then.count : 0)) },
-  { title: "Meaning", kind: "wide", value: ({ reason }) => reason.meaning },
-  { title: "Look at", kind: "wide", value: ({ reason }) => reason.look_at },
+  { title: "Meaning", kind: "wide", value: ({ reason }) => ({ code: reason.meaning }) },
+  { title: "Look at", kind: "wide", value: ({ reason }) => ({ code: reason.look_at }) },
 ]);
 
 const RECENT = listed("#reasons", "The last of them", [
-  { title: "Time", kind: "time", value: (entry) => ({ text: clock(entry.unix_ms), hint: moment(entry.unix_ms) }) },
-  { title: "Reason", kind: "mono bare", value: (entry) => ({ text: entry.reason, hint: reasonHint(entry.reason) }) },
-  { title: "Status", kind: "number", value: (entry) => (entry.status ? String(entry.status) : "") },
-  { title: "Server", kind: "mono wide", value: (entry) => entry.server || "" },
-  { title: "Upstream", kind: "mono", value: (entry) => entry.upstream || "" },
-  { title: "Peer", kind: "mono", value: (entry) => entry.peer || "" },
-  { title: "Attempt", kind: "number", value: (entry) => (entry.attempt ? String(entry.attempt) : "") },
-  { title: "Phase", kind: "", value: (entry) => entry.phase || "" },
-  { title: "Closed by", kind: "", value: (entry) => entry.closed_by || "" },
+  { title: "Time", kind: "time", value: ({ entry, times, first }) => ({ text: clock(entry.unix_ms), note: times > 1 ? `${count(times)} times since ${clock(first)}` : "", hint: moment(entry.unix_ms) }) },
+  { title: "Reason", kind: "mono bare", value: ({ entry }) => ({ text: entry.reason, hint: reasonHint(entry.reason) }) },
+  { title: "Status", kind: "number", value: ({ entry }) => (entry.status ? String(entry.status) : "") },
+  { title: "Server", kind: "mono wide", value: ({ entry }) => entry.server || "" },
+  { title: "Upstream", kind: "mono", value: ({ entry }) => entry.upstream || "" },
+  { title: "Peer", kind: "mono", value: ({ entry }) => entry.peer || "" },
+  { title: "Attempt", kind: "number", value: ({ entry }) => (entry.attempt ? String(entry.attempt) : "") },
+  { title: "Phase", kind: "", value: ({ entry }) => entry.phase || "" },
+  { title: "Closed by", kind: "", value: ({ entry }) => entry.closed_by || "" },
 ]);
+
+// What happened again and again, one after the other, is one row.
+function alike(entries) {
+  const rows = [];
+  for (const entry of entries) {
+    const same = [entry.reason, entry.status, entry.server, entry.upstream, entry.peer, entry.phase, entry.attempt, entry.closed_by].join(" ");
+    const last = rows[rows.length - 1];
+    if (last && last.same === same) {
+      last.times += 1;
+      last.first = entry.unix_ms;
+    } else rows.push({ same, entry, times: 1, first: entry.unix_ms });
+  }
+  return rows;
+}
 
 function listZones(doc) {
   const rates = doc.limits.rate_zones.map((zone) => ({ ...zone, kind: "rate", allowed: `${short(zone.rate_per_s)}/s for each key` }));
@@ -486,8 +507,10 @@ function showTables() {
     return { server, then: earlier, times: quantiles(server.latency, earlier && earlier.latency) };
   }), (row) => row.server.server);
   empty("#servers", doc.servers.length === 0, "No request was counted for a server yet.");
-  REASONS.update(doc.reasons.map((reason) => ({ reason, then: then.reasons.get(reason.reason) })), (row) => row.reason.reason, (node, row) => mark(node, "data-reason", row.reason.reason));
-  RECENT.update(doc.recent.slice(0, RECENT_SHOWN), (entry) => `${entry.unix_ms} ${entry.pid} ${entry.connection} ${entry.reason} ${entry.attempt}`, (node, entry) => mark(node, "data-reason", entry.reason));
+  const asked = (reason) => reason.side === "config";
+  const reasons = [...doc.reasons.filter((reason) => !asked(reason)), ...doc.reasons.filter(asked)];
+  REASONS.update(reasons.map((reason) => ({ reason, then: then.reasons.get(reason.reason) })), (row) => row.reason.reason, (node, row) => mark(node, "data-reason", row.reason.reason));
+  RECENT.update(alike(doc.recent).slice(0, RECENT_SHOWN), (row) => `${row.same} ${row.first}`, (node, row) => mark(node, "data-reason", row.entry.reason));
   empty("#reasons", doc.reasons.length === 0 && doc.recent.length === 0, "Every request ended as it should.");
   ZONES.update(listZones(doc), (zone) => `${zone.kind} ${zone.zone}`);
   REFUSALS.update(LIMITED.filter(([name]) => doc.totals[name] > 0), ([name]) => name);
@@ -523,6 +546,16 @@ function show() {
   showHouse();
 }
 
+// At first the shortest range that shows all there is: of a kp that was just started an hour would be an empty chart.
+function chooseRange() {
+  const oldest = state.history && state.history.unix_ms[0];
+  const covered = oldest ? state.doc.now_unix_ms - oldest : 0;
+  const inputs = [...document.querySelectorAll("input[name=range]")];
+  const fitting = inputs.find((input) => Number(input.value) * 1000 >= covered) || inputs[inputs.length - 1];
+  fitting.checked = true;
+  state.range = Number(fitting.value) * 1000;
+}
+
 async function ask() {
   const last = state.history ? state.history.unix_ms[state.history.unix_ms.length - 1] || 0 : 0;
   const answer = await fetch(`?format=json&since=${last}`, { cache: "no-store", signal: AbortSignal.timeout(PATIENCE_MS) });
@@ -536,11 +569,13 @@ async function turn() {
   const begun = performance.now();
   try {
     const doc = await ask();
+    const first = state.doc === null;
     state.heard = Date.now();
     state.failure = null;
     remember(doc);
     state.doc = doc;
     if (doc.history) extend(doc.history);
+    if (first) chooseRange();
     show();
   } catch (error) {
     const unreachable = error instanceof TypeError || error.name === "TimeoutError";
