@@ -203,12 +203,16 @@ fn noise_gives_one_object_for_each_request_in_every_log() {
     for _ in 0..CONNECTIONS {
         let mut client = kp.client();
         let port = client.local_address().port().into();
-        client.send(noise(&mut draws));
+        let sent = noise(&mut draws);
+        client.send(&sent);
         client.half_close();
         let (heard, _) = client.read_to_end(SOON);
-        *expected.entry(port).or_default() += answers(&heard).max(1);
+        // Empty lines in front of a request are skipped; where nothing follows there was none (RFC 9112, 2.2).
+        let is_request = sent.iter().any(|byte| !b"\r\n".contains(byte));
+        *expected.entry(port).or_default() += answers(&heard).max(is_request.into());
         take_messages(&syslog, &mut told);
     }
+    expected.retain(|_, requests| *requests > 0);
     let total: usize = expected.values().sum();
     wait::happens(SOON, || kp.text("e.log").matches('\n').count() >= total);
     let lines = objects(&kp, "j.log");
