@@ -288,6 +288,8 @@ fn assert_status_agrees(metrics: &Metrics, status: &serde_json::Value) {
             );
         }
     }
+    // Not even those that a killed worker had.
+    assert_eq!(metrics.sum("kp_peer_requests_in_flight", &[]), 0.0);
     let group = ask::entry(&status["upstreams"], "upstream", "u");
     for peer in group["peers"].as_array().expect("peers") {
         let label = format!("upstream=\"u\",peer={}", peer["peer"]);
