@@ -145,7 +145,7 @@ counters! {
     HealthChecksFailed, Counter, "health_checks_failed", "checks", "Active checks that failed.";
     HealthChecksUnhealthy, Gauge, "health_checks_unhealthy", "peers", "Peers that get no requests because of an active check, once for each such check.";
     LogLinesWritten, Counter, "log_lines_written", "lines", "Access log lines written.";
-    LogLinesDropped, Counter, "log_lines_dropped", "lines", "Access log lines lost because their file or syslog server could not take them.";
+    LogLinesDropped, Counter, "log_lines_dropped", "lines", "Lines of access and error logs lost because a file, a reader or a syslog server could not take them.";
     LoopTurns, Counter, "loop_turns", "turns", "Turns of the event loop.";
     LoopDelayPeak, Peak, "loop_delay_peak_seconds", "milliseconds", "Longest turn of the event loop.";
     LoopBusy, Counter, "loop_busy_seconds", "microseconds", "Time in which the event loop worked.";

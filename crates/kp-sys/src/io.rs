@@ -58,6 +58,12 @@ pub fn send(socket: &impl AsFd, bytes: &[u8]) -> io::Result<usize> {
     SockRef::from(socket).send_with_flags(bytes, libc::MSG_NOSIGNAL)
 }
 
+/// The same for a socket whose description may lack O_NONBLOCK: what does not fit at once is `WouldBlock`.
+pub fn send_at_once(socket: &impl AsFd, bytes: &[u8]) -> io::Result<usize> {
+    let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
+    SockRef::from(socket).send_with_flags(bytes, flags)
+}
+
 /// Sends several stretches in one system call; at most [`IOV_MAX`] of them count.
 #[inline]
 pub fn writev(socket: &impl AsFd, stretches: &[IoSlice<'_>]) -> io::Result<usize> {

@@ -8,6 +8,7 @@ pub mod io;
 pub mod lock;
 pub mod memfile;
 pub mod memory;
+pub mod outlet;
 pub mod poll;
 pub mod process;
 pub mod region;

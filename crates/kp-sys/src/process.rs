@@ -202,18 +202,6 @@ pub fn is_stderr(file: &impl AsFd) -> bool {
     own.is_some() && own == identity(io::stderr().as_fd())
 }
 
-/// Puts the file of `new` under the number of `old` (closed on exec): whoever holds `old` goes on with the new file.
-pub fn replace_descriptor(old: &impl AsFd, new: &impl AsFd) -> io::Result<()> {
-    let (old, new) = (old.as_fd().as_raw_fd(), new.as_fd().as_raw_fd());
-    // SAFETY: both numbers are open for the whole call, and `old` stays an open descriptor with the same owner.
-    let result = unsafe { libc::dup3(new, old, libc::O_CLOEXEC) };
-    if result < 0 {
-        Err(io::Error::last_os_error())
-    } else {
-        Ok(())
-    }
-}
-
 /// Takes standard input over, and leaves /dev/null in its place: who started this process may pass a channel there.
 pub fn take_standard_input() -> io::Result<OwnedFd> {
     let passed = io::stdin().as_fd().try_clone_to_owned()?;
@@ -557,22 +545,6 @@ mod tests {
                 ));
             }
         }
-    }
-
-    #[test]
-    fn a_replaced_descriptor_keeps_its_number() {
-        let (mut read, write) = std::io::pipe().unwrap();
-        let old = File::options().write(true).open("/dev/null").unwrap();
-        let number = old.as_raw_fd();
-        replace_descriptor(&old, &write).unwrap();
-        drop(write);
-        assert_eq!(old.as_raw_fd(), number);
-        assert_eq!(crate::io::write(&old, b"new").unwrap(), 3);
-        drop(old);
-        let mut text = String::new();
-        std::io::Read::read_to_string(&mut read, &mut text).unwrap();
-        assert_eq!(text, "new");
-        assert!(spare_descriptor().is_ok());
     }
 
     #[test]

@@ -3,27 +3,132 @@
 //! `2026/11/29 22:49:12 [error] 4711#4711: *17 text`. nginx has more levels than `log`; the additional ones travel as the
 //! target: `log::info!(target: "notice", …)`, `log::error!(target: "alert", …)`.
 //!
-//! Each process has its own descriptors; after a reopening the master sends the new ones to its workers.
+//! Each process has its own descriptors; after a reopening the master sends the new ones to its workers. Nobody waits for who
+//! reads a log: what a full pipe or a full disk does not take is lost, and the log says so when it takes lines again.
 
 use crate::clock;
+use crate::line_outlet::LineOutlet;
+use crate::losses::Losses;
 use crate::syslog::{self, Sender};
 use kp_config::model::{ErrorLog, Level, LogTarget, Syslog, SyslogId};
 use kp_proxy::{ErrorFacts, json_string};
+use std::io::Stderr;
 use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 
 /// Longest line; what is longer is cut, as nginx does.
 const LINE_MAX: usize = 2048;
 
 /// Where lines go.
-#[derive(Debug, Default)]
-pub struct Backend {
-    /// Open log files, in the order of `Config::log_files`.
-    files: Vec<OwnedFd>,
+#[derive(Debug)]
+struct Backend {
+    places: Places,
+    /// Those of the main context.
+    targets: Vec<ErrorLog>,
+}
+
+/// What error logs write to.
+#[derive(Debug)]
+struct Places {
+    stderr: Place<Stderr>,
+    /// In the order of `Config::log_files`.
+    files: Vec<Place<OwnedFd>>,
     /// In the order of `Config::syslogs`.
     syslogs: Vec<Sender>,
-    targets: Vec<ErrorLog>,
+}
+
+/// One of them that is a descriptor.
+#[derive(Debug)]
+struct Place<F> {
+    outlet: LineOutlet<F>,
+    /// The end of a line that a pipe took in part.
+    owed: Vec<u8>,
+    losses: Losses,
+}
+
+impl<F: AsFd> Place<F> {
+    fn new(file: F) -> Self {
+        Self {
+            outlet: LineOutlet::new(file),
+            owed: Vec::new(),
+            losses: Losses::default(),
+        }
+    }
+
+    /// Writes one line, in one piece, so that lines of several processes do not mix.
+    fn write(&mut self, line: &[u8], json: bool) {
+        let taken = self.pays() && self.tells(json) && self.take(line);
+        if !taken {
+            self.losses.add(1);
+            LOST.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// Says how many lines were lost before; false where there is no room for that.
+    fn tells(&mut self, json: bool) -> bool {
+        let now_ms = kp_sys::clock::monotonic_ms();
+        let Some(lines) = self.losses.due(now_ms) else {
+            return true;
+        };
+        let taken = self.take(&lost_line(lines, json));
+        if taken {
+            self.losses.told(now_ms);
+        }
+        taken
+    }
+
+    /// Writes what is owed; false where some still is.
+    fn pays(&mut self) -> bool {
+        if self.owed.is_empty() {
+            return true;
+        }
+        let taken = self.outlet.write(&self.owed);
+        self.owed.drain(..taken.bytes);
+        if !taken.later {
+            self.owed.clear();
+        }
+        self.owed.is_empty()
+    }
+
+    /// Writes a line, of which a part may be owed then; false if it is lost.
+    fn take(&mut self, line: &[u8]) -> bool {
+        let taken = self.outlet.write(line);
+        if taken.later && taken.bytes > 0 {
+            self.owed
+                .extend_from_slice(line.get(taken.bytes..).unwrap_or_default());
+            return true;
+        }
+        taken.bytes == line.len()
+    }
+}
+
+/// Lines that this process has lost since somebody counted them.
+static LOST: AtomicU64 = AtomicU64::new(0);
+
+/// Lines that this process has lost since the last call.
+pub(crate) fn take_lost() -> u64 {
+    match LOST.load(Relaxed) {
+        0 => 0,
+        _ => LOST.swap(0, Relaxed),
+    }
+}
+
+fn lost_line(lines: u64, json: bool) -> Vec<u8> {
+    let text = format!(
+        "{lines} lines of this log were dropped: there was no room for them; more of them are counted, and told after a minute at the earliest"
+    );
+    let entry = Entry {
+        level: Level::Alert,
+        connection: None,
+        text: &text,
+        facts: None,
+        reason: None,
+    };
+    match json {
+        true => json_line(&entry),
+        false => text_line(&entry),
+    }
 }
 
 /// One entry of an error log.
@@ -112,9 +217,13 @@ pub fn install(targets: &[ErrorLog], syslogs: &[Syslog], files: Vec<OwnedFd>) {
     let hostname = kp_sys::hostname();
     if let Ok(mut backend) = BACKEND.lock() {
         let sender = |syslog: &Syslog| Sender::new(syslog.clone(), hostname.clone());
-        *backend = Some(Backend {
-            files,
+        let places = Places {
+            stderr: Place::new(std::io::stderr()),
+            files: files.into_iter().map(Place::new).collect(),
             syslogs: syslogs.iter().map(sender).collect(),
+        };
+        *backend = Some(Backend {
+            places,
             targets: targets.to_vec(),
         });
     }
@@ -138,9 +247,9 @@ pub fn reopened(first: usize, files: &[OwnedFd]) {
     if let Ok(mut backend) = BACKEND.lock()
         && let Some(backend) = &mut *backend
     {
-        for (old, new) in backend.files.iter_mut().skip(first).zip(files) {
+        for (old, new) in backend.places.files.iter_mut().skip(first).zip(files) {
             if let Ok(new) = new.try_clone() {
-                *old = new;
+                *old = Place::new(new);
             }
         }
     }
@@ -160,16 +269,9 @@ pub fn write_main(level: Level, connection: Option<u64>, text: &str) {
             return;
         };
         match &mut *backend {
-            Some(backend) => {
-                let Backend {
-                    files,
-                    syslogs,
-                    targets,
-                } = backend;
-                write_targets(targets, files, syslogs, &entry)
-            }
+            Some(Backend { places, targets }) => write_targets(targets, places, &entry),
             None => {
-                write_all(&std::io::stderr(), &text_line(&entry));
+                Place::new(std::io::stderr()).write(&text_line(&entry), false);
                 return;
             }
         }
@@ -178,21 +280,15 @@ pub fn write_main(level: Level, connection: Option<u64>, text: &str) {
 }
 
 /// Writes an entry to the given error logs.
-pub(crate) fn write(targets: &[ErrorLog], files: &[OwnedFd], entry: &Entry<'_>) {
+pub(crate) fn write(targets: &[ErrorLog], entry: &Entry<'_>) {
     if !wants(targets, entry.level) {
         return;
     }
-    let is_syslog = |target: &ErrorLog| matches!(target.target, LogTarget::Syslog(_));
-    if !targets.iter().any(is_syslog) {
-        write_targets(targets, files, &mut [], entry);
-        return;
-    }
     let complaints = match BACKEND.lock() {
-        Ok(mut backend) => {
-            let syslogs = backend.as_mut().map(|backend| &mut backend.syslogs);
-            let syslogs = syslogs.map_or(&mut [][..], Vec::as_mut_slice);
-            write_targets(targets, files, syslogs, entry)
-        }
+        Ok(mut backend) => match &mut *backend {
+            Some(backend) => write_targets(targets, &mut backend.places, entry),
+            None => return,
+        },
         Err(_) => return,
     };
     tell(complaints);
@@ -203,7 +299,7 @@ pub(crate) fn send(server: SyslogId, severity: u8, line: &[u8]) -> bool {
     let sent = match BACKEND.lock() {
         Ok(mut backend) => backend
             .as_mut()
-            .and_then(|backend| backend.syslogs.get_mut(server.index()))
+            .and_then(|backend| backend.places.syslogs.get_mut(server.index()))
             .map(|sender| sender.send(severity, line)),
         Err(_) => None,
     };
@@ -225,12 +321,7 @@ pub(crate) fn wants(targets: &[ErrorLog], level: Level) -> bool {
 }
 
 /// Writes to every target that wants it; gives what is to be said about lines that were lost.
-fn write_targets(
-    targets: &[ErrorLog],
-    files: &[OwnedFd],
-    syslogs: &mut [Sender],
-    entry: &Entry<'_>,
-) -> Vec<String> {
+fn write_targets(targets: &[ErrorLog], places: &mut Places, entry: &Entry<'_>) -> Vec<String> {
     let (mut text, mut json) = (None, None);
     let mut complaints = Vec::new();
     for target in targets.iter().filter(|target| takes(target, entry.level)) {
@@ -239,14 +330,17 @@ fn write_targets(
             false => text.get_or_insert_with(|| text_line(entry)),
         };
         match target.target {
-            LogTarget::Stderr => write_all(&std::io::stderr(), line),
+            LogTarget::Stderr => {
+                places.stderr.outlet.outlet.look_again();
+                places.stderr.write(line, target.json);
+            }
             LogTarget::File(id) => {
-                if let Some(file) = files.get(id.index()) {
-                    write_all(file, line);
+                if let Some(file) = places.files.get_mut(id.index()) {
+                    file.write(line, target.json);
                 }
             }
             LogTarget::Syslog(id) => {
-                if let Some(sender) = syslogs.get_mut(id.index()) {
+                if let Some(sender) = places.syslogs.get_mut(id.index()) {
                     let line = line.strip_suffix(b"\n").unwrap_or(line);
                     let sent = sender.send(syslog::severity(entry.level), line);
                     complaints.extend(sent.complaint);
@@ -255,11 +349,6 @@ fn write_targets(
         }
     }
     complaints
-}
-
-/// One write, so that lines of several processes do not mix; an error log that cannot be written has no one to tell.
-fn write_all(file: &impl AsFd, line: &[u8]) {
-    let _ = kp_sys::io::write(file, line);
 }
 
 /// A time as the error log writes it: `2026/11/29 22:49:12`, local.

@@ -23,6 +23,7 @@ mod handshake;
 mod heritage;
 pub mod inquiry;
 mod jobs;
+mod line_outlet;
 mod listeners;
 pub mod log_file;
 mod logs;

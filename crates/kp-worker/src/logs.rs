@@ -1,10 +1,12 @@
 //! Access logs, and error log lines about an exchange.
 //!
 //! A line without `buffer=` is in its file before the loop waits again, and before its client sees the end of its connection:
-//! lines of one loop turn leave in one write, and connections that end are closed behind it.
+//! lines of one loop turn leave in one write, and connections that end are closed behind it. Where lines go through a pipe or a
+//! terminal whose reader does not read, nobody waits for it.
 
 use crate::active::Active;
 use crate::error_log::{self, Entry};
+use crate::line_outlet::{self, LineOutlet};
 use crate::log_file;
 use crate::open_logs::OpenLogs;
 use crate::pending::Pending;
@@ -15,22 +17,29 @@ use kp_config::model::{AccessLogTarget, Level, LogFileCacheId, LogFileId};
 use kp_config::template::{Builtin, Variable};
 use kp_proxy::{ErrorFacts, Reason};
 use kp_shm::Counter;
+use kp_sys::outlet::Outlet;
+use kp_sys::poll::{self, Interest};
 use std::ffi::OsString;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
+/// How long readers of pipes have at the end of a worker to take what is held for them; the master gives it a second in all.
+const PATIENCE_MS: u64 = 500;
+/// Why lines are lost for which there is no room.
+const UNREAD: &str = "nobody reads";
 const ENOTDIR: i32 = 20;
 
 /// All log files of a worker.
 #[derive(Debug)]
 pub(crate) struct Logs {
-    pub(crate) fds: Vec<OwnedFd>,
+    /// In the order of `Config::log_files`; behind them the standard error.
+    outlets: Vec<LineOutlet<OwnedFd>>,
     /// What waits for each of them.
     files: Vec<Pending>,
-    stderr: Vec<u8>,
     /// Files with something to write.
     dirty: Vec<LogFileId>,
     /// Files of paths with variables, in the order of `Http::log_file_caches`.
@@ -39,22 +48,25 @@ pub(crate) struct Logs {
 }
 
 impl Logs {
-    pub(crate) fn new(fds: Vec<OwnedFd>, config: &Config) -> Self {
+    /// # Errors
+    /// Those of dup(2).
+    pub(crate) fn new(fds: Vec<OwnedFd>, config: &Config) -> io::Result<Self> {
         let buffers = config.log_buffers.iter().copied();
         let caches = config.http.log_file_caches.iter().copied();
-        Self {
-            fds,
-            files: buffers.map(Pending::new).collect(),
-            stderr: Vec::new(),
+        let stderr = io::stderr().as_fd().try_clone_to_owned()?;
+        let fds = fds.into_iter().chain([stderr]);
+        Ok(Self {
+            outlets: fds.map(LineOutlet::new).collect(),
+            files: buffers.chain([None]).map(Pending::new).collect(),
             dirty: Vec::new(),
             open: caches.map(OpenLogs::new).collect(),
             line: Vec::new(),
-        }
+        })
     }
 
     /// Whether lines wait to be written.
     pub(crate) fn is_waiting(&self) -> bool {
-        !self.dirty.is_empty() || !self.stderr.is_empty()
+        !self.dirty.is_empty()
     }
 
     /// When the next buffered line must be written.
@@ -67,21 +79,49 @@ impl Logs {
             .unwrap_or(u64::MAX)
     }
 
-    /// Puts reopened files under the old numbers; lines written so far belong to the old files.
-    pub(crate) fn reopened(&mut self, first: usize, fds: &[OwnedFd]) {
-        error_log::reopened(first, fds);
-        for (old, new) in self.fds.iter_mut().skip(first).zip(fds) {
+    /// Puts reopened files, beginning with number `first`, in the place of the old ones; lines written so far belong to those.
+    pub(crate) fn reopened(&mut self, first: usize, fds: Vec<OwnedFd>) {
+        error_log::reopened(first, &fds);
+        for (place, new) in (first..).zip(fds) {
+            let Some(old) = self.outlets.get(place) else {
+                break;
+            };
             // A daemon's standard error is its error log.
-            if kp_sys::process::is_stderr(old)
-                && let Err(error) = kp_sys::process::replace_stderr(new)
+            if kp_sys::process::is_stderr(old.outlet.file())
+                && let Err(error) = self.replace_stderr(&new)
             {
                 log::error!(target: "alert", "standard error could not follow its log file: {error}");
             }
-            if let Err(error) = kp_sys::process::replace_descriptor(old, new) {
-                log::error!(target: "alert", "a log file could not be reopened: {error}");
+            if let Some(old) = self.outlets.get_mut(place) {
+                *old = LineOutlet::new(new);
             }
         }
         self.open.iter_mut().for_each(OpenLogs::clear);
+    }
+
+    fn replace_stderr(&mut self, new: &OwnedFd) -> io::Result<()> {
+        kp_sys::process::replace_stderr(new)?;
+        if let Some(stderr) = self.outlets.last_mut() {
+            *stderr = LineOutlet::new(new.try_clone()?);
+        }
+        Ok(())
+    }
+
+    /// The number of the standard error.
+    fn stderr(&self) -> LogFileId {
+        LogFileId(self.outlets.len().saturating_sub(1) as u32)
+    }
+
+    /// The files whose reader has no room.
+    fn held_up(&self) -> impl Iterator<Item = (LogFileId, &OwnedFd)> {
+        let files = self.dirty.iter().filter(|id| {
+            let file = self.files.get(id.index());
+            file.is_some_and(Pending::is_held_up)
+        });
+        files.filter_map(|id| {
+            let out = self.outlets.get(id.index())?;
+            Some((*id, out.outlet.file()))
+        })
     }
 }
 
@@ -102,10 +142,7 @@ impl Worker {
             self.counters.increment(Counter::LogLinesWritten);
             match &log.target {
                 AccessLogTarget::File(id) => self.append_log(*id, &line),
-                AccessLogTarget::Stderr => {
-                    self.logs.stderr.extend_from_slice(&line);
-                    self.logs.stderr.push(b'\n');
-                }
+                AccessLogTarget::Stderr => self.append_log(self.logs.stderr(), &line),
                 AccessLogTarget::Syslog { server, severity } => {
                     if !error_log::send(*server, *severity, &line) {
                         self.counters.increment(Counter::LogLinesDropped);
@@ -132,20 +169,18 @@ impl Worker {
         } else if !file.has_room(line) {
             self.write_log(id);
         }
-        if let Some(file) = self.logs.files.get_mut(id.index()) {
+        let Some(file) = self.logs.files.get_mut(id.index()) else {
+            return;
+        };
+        if file.is_held_up() && !file.has_room(line) {
+            self.lost_lines(id, 1, UNREAD);
+        } else {
             file.push(line, self.clock.mono_ms);
         }
     }
 
     /// Writes what must not wait any longer; with `all`, everything.
     pub(crate) fn flush_logs(&mut self, all: bool) {
-        if !self.logs.stderr.is_empty() {
-            let written = write_whole(&std::io::stderr(), &self.logs.stderr);
-            let rest = self.logs.stderr.get(written..).unwrap_or_default();
-            let lost = memchr::memchr_iter(b'\n', rest).count() as u64;
-            self.counters.add(Counter::LogLinesDropped, lost);
-            self.logs.stderr.clear();
-        }
         let now_ms = self.clock.mono_ms;
         let mut dirty = std::mem::take(&mut self.logs.dirty);
         dirty.retain(|id| {
@@ -154,29 +189,70 @@ impl Worker {
             if !waits {
                 self.write_log(*id);
             }
-            waits
+            let file = self.logs.files.get(id.index());
+            file.is_some_and(|file| !file.is_empty())
         });
         dirty.append(&mut self.logs.dirty);
         self.logs.dirty = dirty;
+        let lost = error_log::take_lost();
+        if lost > 0 {
+            self.counters.add(Counter::LogLinesDropped, lost);
+        }
+    }
+
+    /// Writes everything, at the end of the worker: readers without room have a short time.
+    pub(crate) fn finish_logs(&mut self) {
+        self.flush_logs(true);
+        let until_ms = kp_sys::clock::monotonic_ms() + PATIENCE_MS;
+        loop {
+            let left_ms = until_ms.saturating_sub(kp_sys::clock::monotonic_ms());
+            let readers = self.logs.held_up();
+            let readers: Vec<_> = readers
+                .map(|(_, fd)| (fd.as_fd(), Interest::Write))
+                .collect();
+            if readers.is_empty() || left_ms == 0 {
+                break;
+            }
+            if poll::wait(readers, Some(Duration::from_millis(left_ms))).is_err() {
+                break;
+            }
+            self.flush_logs(true);
+        }
+        let given_up: Vec<_> = self.logs.held_up().map(|(id, _)| id).collect();
+        for id in given_up {
+            let lost = self.logs.files.get_mut(id.index()).map(Pending::give_up);
+            self.lost_lines(id, lost.unwrap_or(0), UNREAD);
+        }
     }
 
     /// Writes what waits for a file.
     fn write_log(&mut self, id: LogFileId) {
-        let Some(fd) = self.logs.fds.get(id.index()) else {
+        let Some(outlet) = self.logs.outlets.get_mut(id.index()) else {
             return;
         };
         let Some(file) = self.logs.files.get_mut(id.index()) else {
             return;
         };
-        let lost = file.write_out(|bytes| write_whole(fd, bytes));
-        if lost == 0 {
-            return;
+        let now_ms = self.clock.mono_ms;
+        let lost = match file.is_compressed() {
+            true => file.write_out(now_ms, |member| line_outlet::write(&outlet.outlet, member)),
+            false => file.write_out(now_ms, |text| outlet.write(text)),
+        };
+        if lost > 0 {
+            self.lost_lines(id, lost, "write() failed for");
         }
-        self.counters.add(Counter::LogLinesDropped, lost);
-        if let Some(lost) = file.losses.count(lost, self.clock.mono_ms) {
+    }
+
+    /// Counts lines that a file did not take, and tells of them.
+    fn lost_lines(&mut self, id: LogFileId, lines: u64, why: &str) {
+        self.counters.add(Counter::LogLinesDropped, lines);
+        let Some(file) = self.logs.files.get_mut(id.index()) else {
+            return;
+        };
+        if let Some(lost) = file.losses.count(lines, self.clock.mono_ms) {
             let path = self.config.log_files.get(id.index());
-            let path = path.map_or(Path::new(""), PathBuf::as_path).display();
-            log::error!(target: "alert", "write() to \"{path}\" failed, {lost} lines were dropped; more of them are counted, and told after a minute at the earliest");
+            let path = path.map_or(Path::new("stderr"), PathBuf::as_path).display();
+            log::error!(target: "alert", "{why} \"{path}\", {lost} lines were dropped; more of them are counted, and told after a minute at the earliest");
         }
     }
 
@@ -194,7 +270,7 @@ impl Worker {
             return;
         }
         let now_ms = self.clock.mono_ms;
-        let write = |file: &File| write_whole(file, line) == line.len();
+        let write = |file: &File| line_outlet::write(&Outlet::new(file), line).bytes == line.len();
         let cache = cache.and_then(|id| self.logs.open.get_mut(id.index()));
         let written = match cache {
             Some(cache) => cache.with(path, now_ms, write),
@@ -258,7 +334,7 @@ impl Worker {
             facts: Some(&facts),
             reason,
         };
-        error_log::write(&location.error_log, &self.logs.fds, &entry);
+        error_log::write(&location.error_log, &entry);
     }
 
     /// Writes about a client that has no routed exchange.
@@ -283,7 +359,7 @@ impl Worker {
             facts: Some(&facts),
             reason: None,
         };
-        error_log::write(targets, &self.logs.fds, &entry);
+        error_log::write(targets, &entry);
     }
 
     /// Puts what went wrong since the last step into the error log.
@@ -310,18 +386,4 @@ impl Worker {
             }
         }
     }
-}
-
-/// Writes as much as is taken; gives how many bytes that were.
-fn write_whole(fd: &impl AsFd, bytes: &[u8]) -> usize {
-    let mut written = 0;
-    while let Some(rest @ [_, ..]) = bytes.get(written..) {
-        match kp_sys::io::write(fd, rest) {
-            Ok(0) => break,
-            Ok(count) => written += count,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(_) => break,
-        }
-    }
-    written
 }

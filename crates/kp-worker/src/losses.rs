@@ -13,12 +13,28 @@ pub(crate) struct Losses {
 impl Losses {
     /// Counts lost lines; if they are to be told of now: how many there are since the last time.
     pub(crate) fn count(&mut self, lines: u64, now_ms: u64) -> Option<u64> {
-        self.untold += lines;
-        if now_ms < self.told_ms {
-            return None;
+        self.add(lines);
+        let untold = self.due(now_ms);
+        if untold.is_some() {
+            self.told(now_ms);
         }
+        untold
+    }
+
+    /// Counts lost lines.
+    pub(crate) fn add(&mut self, lines: u64) {
+        self.untold += lines;
+    }
+
+    /// How many are to be told of now.
+    pub(crate) fn due(&self, now_ms: u64) -> Option<u64> {
+        (self.untold > 0 && now_ms >= self.told_ms).then_some(self.untold)
+    }
+
+    /// They have been told of.
+    pub(crate) fn told(&mut self, now_ms: u64) {
         self.told_ms = now_ms + TELL_EVERY_MS;
-        Some(std::mem::take(&mut self.untold))
+        self.untold = 0;
     }
 }
 

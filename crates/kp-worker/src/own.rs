@@ -160,7 +160,7 @@ impl Worker {
                 return;
             };
             match kp_sys::socket::recv_fds(channel) {
-                Ok(Some((bytes, fds))) => self.master_says(&bytes, &fds),
+                Ok(Some((bytes, fds))) => self.master_says(&bytes, fds),
                 // The end of the channel is the end of the master, which its pidfd reports.
                 Ok(None) => {
                     let registry = self.poll.registry();
@@ -174,13 +174,13 @@ impl Worker {
         }
     }
 
-    fn master_says(&mut self, bytes: &[u8], fds: &[OwnedFd]) {
+    fn master_says(&mut self, bytes: &[u8], fds: Vec<OwnedFd>) {
         match bytes {
             [message::COMMIT, ..] => self.poll_listeners(),
             [message::SUCCESSOR, ..] => self.successor = true,
-            [message::CERTIFICATES, ..] => self.take_certificates(fds),
+            [message::CERTIFICATES, ..] => self.take_certificates(&fds),
             [message::INQUIRY, inquiry @ ..] => self.hear_inquiry(inquiry),
-            [message::OVERRIDES, ..] => self.take_overrides(bytes, fds),
+            [message::OVERRIDES, ..] => self.take_overrides(bytes, &fds),
             [message::LOGS, high, low, ..] => {
                 self.flush_logs(true);
                 self.logs
@@ -240,7 +240,7 @@ impl Worker {
                 continue;
             }
             match log_file::open(path) {
-                Ok(file) => self.logs.reopened(index, &[OwnedFd::from(file)]),
+                Ok(file) => self.logs.reopened(index, vec![OwnedFd::from(file)]),
                 Err(error) => {
                     log::error!(target: "emerg", "open() \"{}\" failed ({})", path.display(), crate::jobs::errno_text(&error));
                 }

@@ -183,7 +183,7 @@ impl Worker {
             counters: heritage.shm.counters().block(heritage.row),
             servers: measure::servers(config, &heritage.shm, heritage.row),
             turn_ended_us: clock_us,
-            logs: Logs::new(heritage.log_files, config),
+            logs: Logs::new(heritage.log_files, config)?,
             jobs: Jobs::new(Arc::new(waker), &config.temp_paths),
             own: Own::new(heritage.channel, heritage.master)?,
             drain: None,
@@ -251,6 +251,7 @@ impl Worker {
         }
         self.flush_logs(true);
         self.part_with_clients();
+        self.finish_logs();
         exit::OK
     }
 

@@ -127,7 +127,7 @@ fn file() -> Stream {
 }
 
 /// What makes a program run without root's rights.
-fn as_nobody() -> Vec<&'static str> {
+pub(crate) fn as_nobody() -> Vec<&'static str> {
     if nix::unistd::geteuid().is_root() {
         let setpriv = [
             "setpriv",

@@ -35,6 +35,7 @@ mod limiting;
 mod limits;
 mod log_json;
 mod log_noise;
+mod log_readers;
 mod log_targets;
 mod logs;
 mod measuring;
