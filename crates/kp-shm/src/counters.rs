@@ -4,6 +4,7 @@
 //! row continues its numbers, so a sum never goes back; only gauges are zeroed when a process is reaped.
 
 use crate::scoreboard::{Row, Scoreboard};
+use kp_sys::clock::monotonic_us;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Cells per block: a whole number of cache lines, so that two processes never write the same line. The table first, then
@@ -30,6 +31,8 @@ pub enum Kind {
     Gauge,
     /// The largest value seen; the total is the maximum over the living.
     Peak,
+    /// Microseconds that only grow, by themselves while they run; the total is the sum over all processes that ever ran.
+    Stopwatch,
 }
 
 macro_rules! counters {
@@ -87,23 +90,23 @@ counters! {
     Responses3xx, Counter, "responses_3xx", "responses", "Responses with a redirection status.";
     Responses4xx, Counter, "responses_4xx", "responses", "Responses with a client error status, 499 included.";
     Responses5xx, Counter, "responses_5xx", "responses", "Responses with a server error status.";
-    ClientBytesIn, Counter, "client_received_bytes", "bytes", "Bytes read from clients.";
-    ClientBytesOut, Counter, "client_sent_bytes", "bytes", "Bytes written to clients.";
-    UpstreamBytesIn, Counter, "upstream_received_bytes", "bytes", "Bytes read from upstreams.";
-    UpstreamBytesOut, Counter, "upstream_sent_bytes", "bytes", "Bytes written to upstreams.";
-    UpstreamConnects, Counter, "upstream_connects", "connections", "Connections to peers begun.";
-    UpstreamConnectFailures, Counter, "upstream_connect_failures", "connections", "Connections to peers that were refused, reset or timed out before they were open.";
-    UpstreamConnectionsActive, Gauge, "upstream_connections_active", "connections", "Connections to peers open now, idle ones included.";
+    ClientBytesIn, Counter, "client_received_bytes", "bytes", "Bytes read from clients: what TLS carries, not TLS itself.";
+    ClientBytesOut, Counter, "client_sent_bytes", "bytes", "Bytes written to clients: what TLS carries, not TLS itself.";
+    UpstreamBytesIn, Counter, "upstream_received_bytes", "bytes", "Bytes read from upstreams: what TLS carries, not TLS itself, and no health checks.";
+    UpstreamBytesOut, Counter, "upstream_sent_bytes", "bytes", "Bytes written to upstreams: what TLS carries, not TLS itself, and no health checks.";
+    UpstreamConnects, Counter, "upstream_connects", "connections", "Connections to peers begun, but for health checks.";
+    UpstreamConnectFailures, Counter, "upstream_connect_failures", "connections", "Connections to peers that did not open, in time or at all; failed TLS handshakes included.";
+    UpstreamConnectionsActive, Gauge, "upstream_connections_active", "connections", "Connections to peers open now, idle ones included, those of health checks not.";
     UpstreamConnectionsIdle, Gauge, "upstream_connections_idle", "connections", "Connections to peers that wait in the keep-alive pool.";
     UpstreamReuses, Counter, "upstream_reuses", "connections", "Attempts that took a connection from the keep-alive pool.";
     UpstreamStaleReuses, Counter, "upstream_stale_reuses", "connections", "Pooled connections that the peer had closed before it answered anything.";
-    UpstreamRetries, Counter, "upstream_retries", "attempts", "Attempts after the first, at the same or another peer.";
+    UpstreamRetries, Counter, "upstream_retries", "attempts", "Attempts after one that failed, at the same or another peer; one after a connection of the pool that had been closed is none.";
     RetriesRefused, Counter, "retries_refused", "requests", "Retries that were not made because the group's retry_budget was used up.";
     QueueWaits, Counter, "queue_waits", "requests", "Requests that waited for a peer with a free place.";
     QueueOverflows, Counter, "queue_overflows", "requests", "Requests refused because as many as queue allows were waiting.";
     QueueTimeouts, Counter, "queue_timeouts", "requests", "Requests that waited for a free place longer than queue allows.";
     TimeoutsTry, Counter, "timeouts_try", "timeouts", "proxy_try_timeout passed before a response head came.";
-    UpstreamNoLivePeers, Counter, "upstream_no_live_peers", "requests", "Attempts for which no peer was live.";
+    UpstreamNoLivePeers, Counter, "upstream_no_live_peers", "requests", "How often a request found no live peer in its group.";
     UpstreamPeersDisabled, Counter, "upstream_peers_disabled", "events", "Failures after which a peer was left alone for its fail_timeout.";
     UpstreamPeersEjected, Counter, "upstream_peers_ejected", "events", "Ejections of peers by outlier_detection.";
     UpstreamPeersReturned, Counter, "upstream_peers_returned", "events", "Ends of such ejections.";
@@ -131,9 +134,9 @@ counters! {
     TlsHandshakes, Counter, "tls_handshakes", "handshakes", "TLS handshakes with clients that were completed.";
     TlsHandshakesResumed, Counter, "tls_handshakes_resumed", "handshakes", "Those of them that resumed an earlier session.";
     TlsHandshakesFailed, Counter, "tls_handshakes_failed", "handshakes", "TLS handshakes with clients that failed, were broken off or took too long.";
-    UpstreamTlsHandshakes, Counter, "upstream_tls_handshakes", "handshakes", "TLS handshakes with upstreams that were completed.";
+    UpstreamTlsHandshakes, Counter, "upstream_tls_handshakes", "handshakes", "TLS handshakes with upstreams that were completed, those of health checks included.";
     UpstreamTlsHandshakesResumed, Counter, "upstream_tls_handshakes_resumed", "handshakes", "Those of them that resumed an earlier session.";
-    UpstreamTlsHandshakesFailed, Counter, "upstream_tls_handshakes_failed", "handshakes", "TLS handshakes with upstreams that failed, a certificate that does not hold included.";
+    UpstreamTlsHandshakesFailed, Counter, "upstream_tls_handshakes_failed", "handshakes", "TLS handshakes with upstreams that failed, a certificate that does not hold and health checks included.";
     RequestsLimited, Counter, "requests_limited", "requests", "Requests refused by limit_req.";
     RequestsDelayed, Counter, "requests_delayed", "requests", "Requests that limit_req made wait.";
     RequestsOverConnections, Counter, "requests_over_connections", "requests", "Requests refused by limit_conn.";
@@ -146,10 +149,10 @@ counters! {
     HealthChecksUnhealthy, Gauge, "health_checks_unhealthy", "peers", "Peers that get no requests because of an active check, once for each such check.";
     LogLinesWritten, Counter, "log_lines_written", "lines", "Access log lines written.";
     LogLinesDropped, Counter, "log_lines_dropped", "lines", "Lines of access and error logs lost because a file, a reader or a syslog server could not take them.";
-    LoopTurns, Counter, "loop_turns", "turns", "Turns of the event loop.";
+    LoopTurns, Counter, "loop_turns", "turns", "Turns of the event loop; also kp_loop_turn_duration_seconds_count.";
     LoopDelayPeak, Peak, "loop_delay_peak_seconds", "milliseconds", "Longest turn of the event loop.";
-    LoopBusy, Counter, "loop_busy_seconds", "microseconds", "Time in which the event loop worked.";
-    LoopWaiting, Counter, "loop_waiting_seconds", "microseconds", "Time in which the event loop waited for events.";
+    LoopBusy, Counter, "loop_busy_seconds", "microseconds", "Time in which the event loop worked; also kp_loop_turn_duration_seconds_sum.";
+    LoopWaiting, Stopwatch, "loop_waiting_seconds", "microseconds", "Time in which the event loop waited for events, up to now if it still does.";
     BackpressureClient, Counter, "backpressure_client", "waits", "How often an upstream was not read because its client had no room.";
     BackpressureUpstream, Counter, "backpressure_upstream", "waits", "How often a client was not read because the upstream had no room for the request body.";
     BuffersInUse, Gauge, "buffers_in_use_bytes", "bytes", "Memory of the requests being worked on: their heads, bodies and buffers, and what the kernel holds for their sockets.";
@@ -190,9 +193,9 @@ impl Counters {
     /// The value over all processes.
     pub fn total(&self, counter: Counter) -> u64 {
         let rows = self.rows.chunks_exact(WIDTH).take(self.scoreboard.used());
-        let values = rows.map(|row| row[counter as usize].load(Relaxed));
+        let values = rows.map(|row| read(counter, &row[counter as usize]));
         match counter.kind() {
-            Kind::Counter | Kind::Gauge => values.fold(0, u64::wrapping_add),
+            Kind::Counter | Kind::Gauge | Kind::Stopwatch => values.fold(0, u64::wrapping_add),
             Kind::Peak => values.max().unwrap_or(0),
         }
     }
@@ -217,16 +220,18 @@ impl Counters {
     /// The value of one row.
     pub fn value(&self, row: Row, counter: Counter) -> u64 {
         self.row(row)
-            .map_or(0, |cells| cells[counter as usize].load(Relaxed))
+            .map_or(0, |cells| read(counter, &cells[counter as usize]))
     }
 
     pub(crate) fn reap(&self, row: Row) {
         let Some(cells) = self.row(row) else { return };
-        for counter in Counter::ALL
-            .iter()
-            .filter(|counter| counter.kind() != Kind::Counter)
-        {
-            cells[*counter as usize].store(0, Relaxed);
+        for counter in Counter::ALL {
+            let cell = &cells[*counter as usize];
+            match counter.kind() {
+                Kind::Counter => {}
+                Kind::Gauge | Kind::Peak => cell.store(0, Relaxed),
+                Kind::Stopwatch => stop(cell, monotonic_us()),
+            }
         }
     }
 
@@ -235,6 +240,30 @@ impl Counters {
             .get(row.index().checked_mul(WIDTH)?..)?
             .get(..WIDTH)
     }
+}
+
+/// What a cell says now.
+fn read(counter: Counter, cell: &AtomicU64) -> u64 {
+    let word = cell.load(Relaxed);
+    match counter.kind() {
+        Kind::Stopwatch => elapsed_us(word, monotonic_us()),
+        _ => word,
+    }
+}
+
+/// What a stopwatch shows. Its word is one, so that nobody sees it between running and standing: the time it shows, or
+/// while it runs the moment at which it would have begun at nothing, with the lowest bit set.
+fn elapsed_us(word: u64, now_us: u64) -> u64 {
+    let moment_us = word as i64 >> 1;
+    match word & 1 {
+        1 => u64::try_from((now_us as i64).saturating_sub(moment_us)).unwrap_or(0),
+        _ => word >> 1,
+    }
+}
+
+fn stop(cell: &AtomicU64, now_us: u64) {
+    let elapsed_us = elapsed_us(cell.load(Relaxed), now_us);
+    cell.store(elapsed_us << 1, Relaxed);
 }
 
 /// The counters of one process, written by it alone.
@@ -273,6 +302,18 @@ impl Block {
         }
     }
 
+    /// A stopwatch runs from now on.
+    pub fn run(&self, counter: Counter, now_us: u64) {
+        let cell = self.cell(counter);
+        let elapsed_us = elapsed_us(cell.load(Relaxed), now_us);
+        cell.store(now_us.wrapping_sub(elapsed_us) << 1 | 1, Relaxed);
+    }
+
+    /// A stopwatch stands still from now on.
+    pub fn stop(&self, counter: Counter, now_us: u64) {
+        stop(self.cell(counter), now_us);
+    }
+
     /// One more end with this reason.
     pub fn count_reason(&self, index: u8) {
         self.more(REASONS_AT + usize::from(index));
@@ -294,7 +335,7 @@ impl Block {
 
     /// What this process counted, its row's former owners included.
     pub fn value(&self, counter: Counter) -> u64 {
-        self.cell(counter).load(Relaxed)
+        read(counter, self.cell(counter))
     }
 
     fn cell(&self, counter: Counter) -> &'static AtomicU64 {
@@ -348,6 +389,42 @@ mod tests {
             ),
             (8, 6)
         );
+    }
+
+    /// A worker that nobody asks for anything waits without an end, and a reader sees how long, before it is over and after
+    /// it is dead.
+    #[test]
+    fn a_stopwatch_is_read_while_it_runs_and_never_goes_back() {
+        let shm = Shm::private().unwrap();
+        let row = shm.scoreboard().claim(1, 0);
+        let block = shm.counters().block(row);
+        let total = || shm.counters().total(Counter::LoopWaiting);
+        let now_us = monotonic_us();
+        block.run(Counter::LoopWaiting, now_us - 5_000_000);
+        block.stop(Counter::LoopWaiting, now_us - 2_000_000);
+        assert_eq!(total(), 3_000_000);
+        block.run(Counter::LoopWaiting, now_us - 1_000_000);
+        let seen = total();
+        assert!(seen >= 4_000_000, "{seen}");
+        shm.reap(row);
+        let left = total();
+        assert!(left >= seen);
+        let next = shm.counters().block(shm.scoreboard().claim(2, 0));
+        assert_eq!(total(), left, "it stands until its next owner waits");
+        next.run(Counter::LoopWaiting, monotonic_us());
+        assert!(total() >= left);
+    }
+
+    /// Moments before the clock began are moments, too.
+    #[test]
+    fn a_stopwatch_may_show_more_than_the_clock() {
+        let word = 5_u64.wrapping_sub(100) << 1 | 1;
+        assert_eq!(
+            [5, 6, 200].map(|now_us| elapsed_us(word, now_us)),
+            [100, 101, 295]
+        );
+        assert_eq!(elapsed_us(10 << 1 | 1, 9), 0);
+        assert_eq!(elapsed_us(10 << 1, 9), 10);
     }
 
     #[test]

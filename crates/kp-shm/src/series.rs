@@ -27,6 +27,8 @@ use std::sync::atomic::{
 const WIDTH: usize = 48;
 /// The label values of a series that stands for those that found no room.
 const OTHER: &str = "other";
+/// Claims of a process that count in `other`: below those that found no room, above those that are called so.
+const NAMED: u64 = 1 << 32;
 /// How often a sum is taken anew that the master disturbed by taking rows back.
 const PATIENCE: u32 = 64;
 
@@ -156,6 +158,7 @@ impl Series {
         let table = &self.tables[kind as usize];
         let key = key_of(kind, &labels);
         let is_other = labels.iter().all(|label| label == OTHER);
+        let stray = if is_other { NAMED } else { 1 };
         let row = (!is_other && self.has(process))
             .then(|| table.claim_shared(key, process))
             .flatten();
@@ -168,12 +171,13 @@ impl Series {
         if at.is_none()
             && let Some(strays) = self.stray(process, kind)
         {
-            strays.store(strays.load(Relaxed) + 1, Relaxed);
+            strays.store(strays.load(Relaxed).wrapping_add(stray), Relaxed);
         }
         SeriesRow {
             cells: self.block(process.index(), kind, at).unwrap_or(&NOBODY),
             index: at.map_or_else(|| other(kind), |at| SeriesIndex::new(kind, Some(at), key)),
             claim: row,
+            stray,
             process,
         }
     }
@@ -193,7 +197,7 @@ impl Series {
                 let Some(strays) = self.stray(row.process, kind) else {
                     return;
                 };
-                let left = strays.load(Relaxed).saturating_sub(1);
+                let left = strays.load(Relaxed).saturating_sub(row.stray);
                 if left == 0 {
                     zero_held(row.cells, kind);
                 }
@@ -296,7 +300,19 @@ impl Series {
     /// How many claims of the living found no room and count in `other`.
     pub fn strays(&self) -> u64 {
         let cells = self.strays.chunks_exact(8).take(self.scoreboard.used());
-        cells.flatten().map(|cell| cell.load(Relaxed)).sum()
+        let strays = cells.flatten().map(|cell| cell.load(Relaxed) % NAMED);
+        strays.sum()
+    }
+
+    /// Whether a kind has found no room, or will soon: what nobody uses should then be taken back sooner.
+    pub fn is_scarce(&self) -> bool {
+        let scarce = |(table, capacity): (&Peers, &usize)| {
+            // The other half is to last until those who leave are noticed.
+            let enough = |rows: usize| rows * 2 > *capacity;
+            let in_use = || (0..table.used()).filter(|at| table.key(*at).is_some());
+            enough(table.used()) && enough(in_use().count())
+        };
+        self.strays() > 0 || self.tables.iter().zip(&self.capacities).any(scarce)
     }
 
     /// Takes back the series that had no user in this call and the one before; returns how many. The master calls it,
@@ -361,7 +377,8 @@ impl Series {
 
     /// The process whose settings count: of the youngest generation, and of these the one that looked last.
     fn youngest(&self, index: SeriesIndex) -> Option<usize> {
-        if index.kind() != SeriesKind::Peer {
+        // `other` stands for many, of which each process has some: nothing it says of one is true of all.
+        if index.kind() != SeriesKind::Peer || index.row().is_none() {
             return None;
         }
         let looked = |process: usize| {
@@ -374,7 +391,12 @@ impl Series {
         processes.max_by_key(|at| looked(*at))
     }
 
-    fn is_there(&self, index: SeriesIndex) -> bool {
+    /// Whether the index still names a series: values that were read before were that series'.
+    pub fn is_there(&self, index: SeriesIndex) -> bool {
+        fence(Acquire);
+        if index.row().is_none() {
+            return true;
+        }
         let table = &self.tables[index.kind() as usize];
         let key = index.row().and_then(|at| table.key(at));
         key.is_some_and(|key| tag(key) == index.tag())
@@ -470,6 +492,8 @@ pub struct SeriesRow {
     cells: &'static Cells,
     index: SeriesIndex,
     claim: Option<PeerRow>,
+    /// What it adds to the strays of its process, where it has no claim.
+    stray: u64,
     process: Row,
 }
 
@@ -480,6 +504,7 @@ impl SeriesRow {
             cells: &NOBODY,
             index: other(kind),
             claim: None,
+            stray: 1,
             process: Row::PRIVATE,
         }
     }
@@ -781,19 +806,39 @@ mod tests {
             other.index,
             "it is one series"
         );
-        assert_eq!(shm.series().strays(), 5);
+        assert_eq!(shm.series().strays(), 4, "which is no lack of room");
         shm.reap(dying);
-        assert_eq!(shm.series().strays(), 4);
+        assert_eq!(shm.series().strays(), 3);
         let group = shm.series().claim(SeriesKind::Upstream, &["u"], process);
         assert_ne!(
             group.index(),
             other.index,
             "other kinds have room of their own"
         );
-        for row in rows.iter().rev().take(3) {
+        for row in rows.iter().rev().take(2) {
             shm.series().leave(*row);
         }
         assert_eq!(shm.series().strays(), 1);
+    }
+
+    /// Of the peers in `other` one is down and another is not.
+    #[test]
+    fn nothing_is_said_of_the_state_of_many() {
+        let shm = Shm::private().unwrap();
+        let process = shm.scoreboard().claim(1, 0);
+        let row = shm
+            .series()
+            .claim(SeriesKind::Peer, &["other", "other"], process);
+        for cell in [PeerCell::Looked, PeerCell::Weight, PeerCell::Flags] {
+            row.set(cell, 1);
+        }
+        row.increment(PeerCell::InFlight);
+        let totals = shm.series().totals(row.index());
+        let said = [PeerCell::Looked, PeerCell::Weight, PeerCell::Flags];
+        assert_eq!(said.map(|cell| totals.value(cell)), [0; 3]);
+        assert_eq!(totals.value(PeerCell::InFlight), 1);
+        shm.series().leave(row);
+        assert_eq!(shm.series().total(row.index(), PeerCell::InFlight), 0);
     }
 
     #[test]

@@ -135,12 +135,15 @@ impl Groups {
             }
             Outcome::Failed => {
                 let kept = facts.is_at_the_edge() && !group.may_lose(peer.slot, now_ms);
-                self.shown.soon();
                 facts.failed(now_ms, kept)
             }
         };
         group.note_end(facts);
         facts.facts.release();
+        if outcome == Outcome::Failed {
+            // This one only: failures come by the thousand, and there may be thousands of peers.
+            measure::show(facts, group.single, now_ms);
+        }
         if disabled {
             measure::count(group.series.as_ref(), UpstreamCell::Rests);
         }

@@ -1,7 +1,8 @@
 //! What is counted for groups and their peers, in the series of shared memory.
 //!
-//! Attempts are counted as they end. What a peer is like (weight, state, until when it rests) is shown once a second, and
-//! when something changed: a look at every peer is too much for each request. Decides nothing about who is asked.
+//! Attempts are counted as they end. What a peer is like (weight, state, until when it rests) is shown once a second, when
+//! something changed, and of a peer that failed at once: a look at every peer is too much for each request. Decides nothing
+//! about who is asked.
 
 use crate::groups::{Groups, Outcome, PeerId};
 use crate::outliers::Answer;
@@ -135,7 +136,7 @@ pub(crate) fn count(group: Option<&SeriesRow>, cell: UpstreamCell) {
 }
 
 /// Shows what a peer is like now. `single`: it is never left alone.
-fn show(peer: &Peer, single: bool, now_ms: u64) {
+pub(crate) fn show(peer: &Peer, single: bool, now_ms: u64) {
     let Some(row) = &peer.series else { return };
     let resting_ms = if single { 0 } else { peer.rests_until_ms() };
     let ejected_ms = peer.ejected_until_ms();

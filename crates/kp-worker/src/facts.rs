@@ -4,7 +4,7 @@ use crate::client::Client;
 use kp_config::model::FileTest;
 use kp_proxy::ClientCertificate;
 use kp_proxy::context::{Connections, Facts};
-use kp_shm::Counters;
+use kp_shm::Shm;
 use kp_tls::Certificate;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -13,16 +13,16 @@ use std::path::{Path, PathBuf};
 #[derive(Debug)]
 pub(crate) struct ConnectionFacts<'a> {
     client: Option<&'a Client>,
-    now_unix_s: u64,
-    counters: Counters,
+    now_unix_ms: u64,
+    shm: &'a Shm,
 }
 
 impl<'a> ConnectionFacts<'a> {
-    pub(crate) fn of(client: Option<&'a Client>, now_unix_s: u64, counters: Counters) -> Self {
+    pub(crate) fn of(client: Option<&'a Client>, now_unix_ms: u64, shm: &'a Shm) -> Self {
         Self {
             client,
-            now_unix_s,
-            counters,
+            now_unix_ms,
+            shm,
         }
     }
 }
@@ -68,7 +68,7 @@ impl Facts for ConnectionFacts<'_> {
     }
 
     fn connections(&self) -> Connections {
-        crate::pages::connections(&self.counters)
+        crate::pages::connections(&self.shm.counters())
     }
 
     fn client_certificate(&self, part: ClientCertificate, out: &mut Vec<u8>) -> bool {
@@ -95,7 +95,7 @@ impl Facts for ConnectionFacts<'_> {
             ClientCertificate::Fingerprint => kp_tls::fingerprint(der),
             ClientCertificate::Start => parsed.not_before(),
             ClientCertificate::End => parsed.not_after(),
-            ClientCertificate::DaysLeft => parsed.days_left(self.now_unix_s).to_string(),
+            ClientCertificate::DaysLeft => parsed.days_left(self.now_unix_ms / 1000).to_string(),
         };
         out.extend_from_slice(text.as_bytes());
         true

@@ -51,7 +51,10 @@ impl Worker {
         series.increment(class);
         series.add(ServerCell::BytesIn, record.request_length);
         series.add(ServerCell::BytesOut, record.bytes_sent);
-        series.observe_ms(Histogram::Total, total_ms);
+        // How long a tunnel was used says nothing about how fast kp answers.
+        if active.exchange.response.status != 101 {
+            series.observe_ms(Histogram::Total, total_ms);
+        }
     }
 
     /// Adds one to a counter of a group.
@@ -140,7 +143,17 @@ impl Worker {
         self.count_for_peer(Some(peer), PeerCell::Idle);
     }
 
-    /// A connection left the pool, to be used or to be closed.
+    /// An attempt takes a connection from the pool.
+    pub(crate) fn note_reused(&self, peer: PeerId) {
+        self.counters.increment(Counter::UpstreamReuses);
+        self.counters.decrement(Counter::UpstreamConnectionsIdle);
+        if let Some(series) = self.groups.series(peer) {
+            series.increment(PeerCell::Reuses);
+            series.decrement(PeerCell::Idle);
+        }
+    }
+
+    /// A connection left the pool to be closed.
     pub(crate) fn note_unpooled(&self, key: Key) {
         self.counters.decrement(Counter::UpstreamConnectionsIdle);
         let peer = self.upstreams.peek(key).and_then(|upstream| upstream.peer);
@@ -170,12 +183,11 @@ impl Worker {
         let busy_us = now_us.saturating_sub(self.clock.mono_us);
         self.counters.observe_turn(busy_us);
         self.counters.raise(Counter::LoopDelayPeak, busy_us / 1000);
-        self.turn_ended_us = now_us;
+        self.counters.run(Counter::LoopWaiting, now_us);
     }
 
     /// The loop waited for events until now.
     pub(crate) fn begin_turn(&self) {
-        let waited_us = self.clock.mono_us.saturating_sub(self.turn_ended_us);
-        self.counters.add(Counter::LoopWaiting, waited_us);
+        self.counters.stop(Counter::LoopWaiting, self.clock.mono_us);
     }
 }

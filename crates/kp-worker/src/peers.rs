@@ -20,15 +20,18 @@ impl Worker {
     ) {
         let now_ms = self.clock.mono_ms;
         let attempt = active.exchange.attempts.last();
+        // A tunnel ends when its users have had enough of it.
+        let is_tunnel = attempt.is_some_and(|attempt| attempt.status == 101);
         let elapsed = |started_ms| u32::try_from(now_ms.saturating_sub(started_ms)).ok();
         let answer = Answer {
             outcome,
             status: attempt.map_or(0, |attempt| attempt.status),
             header_ms: attempt.and_then(|attempt| attempt.header_ms),
             last_byte_ms: attempt
-                .filter(|attempt| attempt.header_ms.is_some())
+                .filter(|attempt| attempt.header_ms.is_some() && !is_tunnel)
                 .and_then(|attempt| elapsed(attempt.started_ms)),
             waited_ms: attempt
+                .filter(|_| !is_tunnel)
                 .and_then(|attempt| elapsed(attempt.started_ms))
                 .unwrap_or(0),
             traffic: attempt.map_or_else(Traffic::default, |attempt| Traffic {

@@ -105,8 +105,6 @@ pub(crate) struct Worker {
     pub(crate) counters: Block,
     /// Series of virtual hosts, in their order; none where `metrics` is off.
     pub(crate) servers: Vec<SeriesRow>,
-    /// When the last turn of the loop ended.
-    pub(crate) turn_ended_us: u64,
     pub(crate) logs: Logs,
     pub(crate) jobs: Jobs,
     pub(crate) own: Own,
@@ -150,7 +148,6 @@ impl Worker {
         let poll = Poll::new()?;
         let waker = mio::Waker::new(poll.registry(), Token(Own::token(Own::JOBS)))?;
         let clock = Clock::new();
-        let clock_us = clock.mono_us;
         let seed = seed()?;
         let claimant = kp_shm::Claimant::new(heritage.row, std::process::id());
         let mut worker = Self {
@@ -182,7 +179,6 @@ impl Worker {
             session_zones: sessions::zones(config, &heritage.shm),
             counters: heritage.shm.counters().block(heritage.row),
             servers: measure::servers(config, &heritage.shm, heritage.row),
-            turn_ended_us: clock_us,
             logs: Logs::new(heritage.log_files, config)?,
             jobs: Jobs::new(Arc::new(waker), &config.temp_paths),
             own: Own::new(heritage.channel, heritage.master)?,
@@ -371,8 +367,8 @@ impl Worker {
         self.facts_of(None)
     }
 
-    fn facts_of<'a>(&self, client: Option<&'a Client>) -> ConnectionFacts<'a> {
-        ConnectionFacts::of(client, self.clock.unix_ms / 1000, self.shm.counters())
+    fn facts_of<'a>(&'a self, client: Option<&'a Client>) -> ConnectionFacts<'a> {
+        ConnectionFacts::of(client, self.clock.unix_ms, &self.shm)
     }
 
     /// What the exchange machine is shown.

@@ -30,7 +30,6 @@ pub(crate) fn counter_of(failure: &Failure) -> Option<Counter> {
         Cause::QueueFull => Counter::QueueOverflows,
         Cause::QueueTimeout => Counter::QueueTimeouts,
         Cause::TryTimeout => Counter::TimeoutsTry,
-        Cause::ConnectFailed(_) => Counter::UpstreamConnectFailures,
         Cause::ConnectTimeout => Counter::TimeoutsUpstreamConnect,
         Cause::TlsHandshake | Cause::TlsVerify => Counter::UpstreamTlsHandshakesFailed,
         Cause::StaleConnection => Counter::UpstreamStaleReuses,

@@ -112,7 +112,7 @@ impl Worker {
             return Some(self.reuse(active, handle, peer));
         }
         let Some(address) = self.groups.address(peer).cloned() else {
-            self.finish_peer(Some(peer), Outcome::NotCounted);
+            self.finish_peer(active, Some(peer), Outcome::NotCounted);
             return not_connected(Cause::NoLivePeer);
         };
         let partner = self.partner(active, peer);
@@ -134,6 +134,9 @@ impl Worker {
             .exchange
             .begin_attempt(UpstreamId(u32::MAX), &text, now_ms);
         self.begin_try(active);
+        if active.exchange.machine.tries > 1 {
+            self.counters.increment(Counter::UpstreamRetries);
+        }
         active.exchange.response.sticky.clear();
         self.connect(active, address, None, partner)
     }
@@ -261,7 +264,7 @@ impl Worker {
             key.and_then(|key| self.upstreams.at(key).map(|upstream| (key, upstream)))
         else {
             debug_assert!(false, "the pool named a connection that is gone");
-            self.finish_peer(Some(peer), Outcome::NotCounted);
+            self.finish_peer(active, Some(peer), Outcome::NotCounted);
             return Input::UpstreamFailed(Failure::new(Phase::Connect, Cause::StaleConnection));
         };
         self.pooled_ages.leave(key.index);
@@ -272,11 +275,7 @@ impl Worker {
         upstream.ticket = None;
         upstream.requests += 1;
         active.upstream = Some(key);
-        self.counters.increment(Counter::UpstreamReuses);
-        if let Some(series) = self.groups.series(peer) {
-            series.increment(PeerCell::Reuses);
-        }
-        self.note_unpooled(key);
+        self.note_reused(peer);
         Input::Connected { reused: true }
     }
 
@@ -288,13 +287,13 @@ impl Worker {
         partner: Option<Partner>,
     ) -> Option<Input> {
         if self.connections() >= self.connections_max && !self.make_room() {
-            self.finish_peer(peer, Outcome::NotCounted);
+            self.finish_peer(active, peer, Outcome::NotCounted);
             return not_connected(Cause::Overload);
         }
         let bind = match self.bind_address(active) {
             Ok(bind) => bind,
             Err(failure) => {
-                self.finish_peer(peer, Outcome::NotCounted);
+                self.finish_peer(active, peer, Outcome::NotCounted);
                 return Some(Input::UpstreamFailed(failure));
             }
         };
@@ -302,8 +301,6 @@ impl Worker {
             PeerAddress::Inet(address) => kp_sys::socket::Target::Inet(*address),
             PeerAddress::Unix(path) => kp_sys::socket::Target::Unix(path),
         };
-        self.counters.increment(Counter::UpstreamConnects);
-        self.count_for_peer(peer, PeerCell::Connects);
         let mut opened = kp_sys::socket::connect(target, bind);
         if let Err(error) = &opened
             && exhaustion::is_of_files(error)
@@ -311,15 +308,19 @@ impl Worker {
         {
             opened = kp_sys::socket::connect(target, bind);
         }
+        if !opened.as_ref().is_err_and(exhaustion::is_any) {
+            self.counters.increment(Counter::UpstreamConnects);
+            self.count_for_peer(peer, PeerCell::Connects);
+        }
         let fd = match opened {
             Ok(fd) => fd,
             Err(error) if exhaustion::is_any(&error) => {
-                self.finish_peer(peer, Outcome::NotCounted);
+                self.finish_peer(active, peer, Outcome::NotCounted);
                 active.exchange.record.detail = Some(errno_text(&error));
                 return not_connected(Cause::Overload);
             }
             Err(error) => {
-                self.finish_peer(peer, Outcome::Failed);
+                self.finish_peer(active, peer, Outcome::Failed);
                 return not_connected(Cause::ConnectFailed(error.raw_os_error().unwrap_or(0)));
             }
         };
@@ -398,14 +399,29 @@ impl Worker {
     }
 
     /// Books the end of an attempt at the peer of an upstream connection that never came to be.
-    fn finish_peer(&mut self, peer: Option<PeerId>, outcome: Outcome) {
+    fn finish_peer(&mut self, active: &mut Active, peer: Option<PeerId>, outcome: Outcome) {
+        if outcome == Outcome::Failed {
+            self.count_not_open(peer);
+        }
         if let Some(peer) = peer {
-            if outcome == Outcome::Failed {
-                self.count_for_peer(Some(peer), PeerCell::ConnectFailures);
-            }
             self.judge_unconnected(peer, outcome);
-            self.groups.finished(peer, outcome, self.clock.mono_ms);
-            self.call_next(peer.upstream);
+            self.finish_attempt(active, peer, outcome);
+        }
+    }
+
+    /// A connection did not open.
+    fn count_not_open(&self, peer: Option<PeerId>) {
+        self.counters.increment(Counter::UpstreamConnectFailures);
+        self.count_for_peer(peer, PeerCell::ConnectFailures);
+    }
+
+    /// Tells the group that an attempt is over, and the log if the peer failed once too often.
+    fn finish_attempt(&mut self, active: &mut Active, peer: PeerId, outcome: Outcome) {
+        let disabled = self.groups.finished(peer, outcome, self.clock.mono_ms);
+        self.call_next(peer.upstream);
+        if disabled {
+            self.counters.increment(Counter::UpstreamPeersDisabled);
+            self.log_exchange(active, Level::Warn, "upstream server temporarily disabled");
         }
     }
 
@@ -440,26 +456,20 @@ impl Worker {
         let Some(upstream) = self.upstreams.at(key) else {
             return;
         };
-        if !std::mem::take(&mut upstream.booked) {
-            return;
-        }
-        let Some(peer) = upstream.peer else { return };
+        let booked = std::mem::take(&mut upstream.booked);
         let (is_fresh, phase) = (upstream.requests == 1, upstream.phase);
+        let peer = upstream.peer.filter(|_| booked);
         if outcome == Outcome::Failed
             && matches!(phase, UpstreamPhase::Connecting | UpstreamPhase::Handshake)
         {
-            self.count_for_peer(Some(peer), PeerCell::ConnectFailures);
+            self.count_not_open(peer);
         }
+        let Some(peer) = peer else { return };
         if std::mem::take(&mut active.exchange.machine.forgive) {
             active.exchange.machine.tried.forgive(peer);
         }
         self.judge(active, peer, outcome, is_fresh);
-        let disabled = self.groups.finished(peer, outcome, self.clock.mono_ms);
-        self.call_next(peer.upstream);
-        if disabled {
-            self.counters.increment(Counter::UpstreamPeersDisabled);
-            self.log_exchange(active, Level::Warn, "upstream server temporarily disabled");
-        }
+        self.finish_attempt(active, peer, outcome);
     }
 
     /// The response is whole: the connection goes to the pool if nothing speaks against it.

@@ -46,10 +46,31 @@ looks like a client on this machine: let `deny` and `allow` decide there, or giv
 - `server` is the first `server_name` of the virtual host, `_` where it has none, and never a port; the same name at
   several addresses is one series. `peer` is `$upstream_addr`. There is room for 1024 virtual hosts, 512 groups and 4096 peers;
   the rest counts in series whose labels are `other`, and `kp_series_without_room` says so. What is not configured any more is
-  told of for some minutes, and then it is gone.
+  told of for five to ten minutes, or for one or two where more than half of the room is taken, and then it is gone.
 - The counts of what is gone are gone with it, as Prometheus expects: moved to another series they would look like a burst
   there. So a sum over labels may become less when something is taken out of the configuration, while a rate, taken before the
   sum as above, does not; what is counted for kp as a whole never goes back.
+- Some facts are told twice: for kp as a whole, which never goes back and is there with `metrics off`, too, and by group or
+  peer. The sums are equal as long as all upstreams are groups (a `proxy_pass` with variables may name an address that is in
+  none) and none is gone:
+
+  | as a whole | in detail |
+  |---|---|
+  | `kp_upstream_no_live_peers_total` | `kp_upstream_unserved_requests_total` |
+  | `kp_upstream_retries_total` | `kp_upstream_repeated_attempts_total` |
+  | `kp_retries_refused_total` | `kp_upstream_refused_retries_total` |
+  | `kp_queue_waits_total` | `kp_upstream_queued_requests_total` |
+  | `kp_queue_overflows_total` | `kp_upstream_queue_overflows_total` |
+  | `kp_queue_timeouts_total` | `kp_upstream_queue_timeouts_total` |
+  | `kp_upstream_peers_disabled_total` | `kp_upstream_rests_total` |
+  | `kp_upstream_peers_ejected_total` | `kp_upstream_ejections_total` |
+  | `kp_upstream_peers_returned_total` | `kp_upstream_returns_total` |
+  | `kp_upstream_connects_total` | `kp_peer_connects_total` |
+  | `kp_upstream_connect_failures_total` | `kp_peer_connect_failures_total` |
+  | `kp_upstream_reuses_total` | `kp_peer_reuses_total` |
+  | `kp_upstream_stale_reuses_total` | `kp_peer_stale_reuses_total` |
+  | `kp_upstream_connections_idle` | `kp_peer_idle_connections` |
+
 - `metrics off;` in `http` turns everything off that has such labels. A proxied request takes about 29,000 instructions and
   with `metrics on` 100 more, less than half a hundredth (`make cost` measures it).
 

@@ -244,7 +244,7 @@ fn waiting_origin() -> Origin {
 }
 
 /// A listening socket whose queue is full: further connections wait. What keeps it full comes with it.
-fn unreachable() -> (socket2::Socket, SocketAddr, Vec<TcpStream>) {
+pub(super) fn unreachable() -> (socket2::Socket, SocketAddr, Vec<TcpStream>) {
     let listener =
         socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).expect("a socket");
     let any: SocketAddr = "127.0.0.1:0".parse().expect("an address");

@@ -41,6 +41,7 @@ mod logs;
 mod measuring;
 mod memory;
 mod metric_sums;
+mod metric_truth;
 mod metrics;
 mod mishaps;
 mod name_attacks;

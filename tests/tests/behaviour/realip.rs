@@ -230,7 +230,7 @@ fn the_chain_is_that_of_those_who_are_trusted() {
             "edge",
             "203.0.113.7",
             "for=203.0.113.7;host=t;proto=http",
-            false,
+            true,
         ),
         (
             "10.0.0.0/8",

@@ -127,15 +127,15 @@ cells! {
     Requests3xx, Counter, "http_requests", Some(("status", "3xx")), "requests", "Requests of clients that are over, by virtual host and class of the status that the access log has.";
     Requests4xx, Counter, "http_requests", Some(("status", "4xx")), "requests", "Requests of clients that are over, by virtual host and class of the status that the access log has.";
     Requests5xx, Counter, "http_requests", Some(("status", "5xx")), "requests", "Requests of clients that are over, by virtual host and class of the status that the access log has.";
-    BytesIn, Counter, "http_received_bytes", None, "bytes", "Bytes of requests that were read from clients, heads included: the sum of $request_length.";
-    BytesOut, Counter, "http_sent_bytes", None, "bytes", "Bytes of responses that were written to clients, heads included: the sum of $bytes_sent.";
+    BytesIn, Counter, "http_received_bytes", None, "bytes", "Bytes of requests that were read from clients, heads included, what came through tunnels not: the sum of $request_length.";
+    BytesOut, Counter, "http_sent_bytes", None, "bytes", "Bytes of responses that were written to clients, heads and tunnels included: the sum of $bytes_sent.";
 }
 
 cells! {
     /// What is counted for an upstream group.
     UpstreamCell;
-    NoLivePeer, Counter, "upstream_unserved_requests", None, "requests", "Requests for which no peer of the group was live.";
-    Retries, Counter, "upstream_repeated_attempts", None, "attempts", "Attempts after the first of a request, at the same or another peer.";
+    NoLivePeer, Counter, "upstream_unserved_requests", None, "requests", "How often a request found no live peer in the group.";
+    Retries, Counter, "upstream_repeated_attempts", None, "attempts", "Attempts after one that failed, at the same or another peer; one after a connection of the pool that had been closed is none.";
     RetriesRefused, Counter, "upstream_refused_retries", None, "requests", "Retries that were not made because the retry_budget was used up.";
     QueueWaits, Counter, "upstream_queued_requests", None, "requests", "Requests that waited for a peer with a free place.";
     QueueOverflows, Counter, "upstream_queue_overflows", None, "requests", "Requests refused because as many as queue allows were waiting.";
@@ -261,13 +261,13 @@ impl Histogram {
     pub fn help(self) -> &'static str {
         match self {
             Self::Total => {
-                "Time from the first byte of a request to its log line: $request_time, by virtual host."
+                "Time from the first byte of a request to its log line: $request_time, by virtual host; that of tunnels is not in it."
             }
             Self::Connect => {
                 "Time until a connection to a peer of the group was open, its TLS handshake included."
             }
             Self::Response => {
-                "Time from the beginning of an attempt to the last byte of its response."
+                "Time from the beginning of an attempt to the last byte of its response; that of tunnels is not in it."
             }
             Self::Head => {
                 "Time from the beginning of an attempt to the whole response head: $upstream_header_time, by peer."

@@ -131,7 +131,7 @@ pub fn families() -> Vec<Family> {
         kind: FamilyKind::Counter,
         labels: vec!["reason", "side"],
         unit: "requests",
-        help: "Requests that kp answered by itself or could not complete, by reason and whose fault it was; docs/reasons.md explains each.",
+        help: "Requests that kp answered by itself or could not complete, by reason and whose fault it was; side config is what the configuration asks for, and no failure. docs/reasons.md explains each.",
         source: Source::Reasons,
     });
     for kind in SeriesKind::ALL {
@@ -158,7 +158,7 @@ fn found((source, kind, name, labels, unit, help): &FoundRow) -> Family {
 
 fn plain(counter: Counter) -> Family {
     let kind = match counter.kind() {
-        Kind::Counter => FamilyKind::Counter,
+        Kind::Counter | Kind::Stopwatch => FamilyKind::Counter,
         Kind::Gauge | Kind::Peak => FamilyKind::Gauge,
     };
     let (name, unit, parts) = in_base_unit(counter.name(), counter.unit());

@@ -67,6 +67,8 @@ impl Table {
                 info,
             })
             .collect();
+        // What was taken back meanwhile, and may be another's already, is left out.
+        rows.retain(|row| series.is_there(row.info.index));
         rows.sort_by(|one, other| one.info.labels.cmp(&other.info.labels));
         // Prometheus takes no page that says something twice.
         rows.dedup_by(|later, earlier| later.info.labels == earlier.info.labels);

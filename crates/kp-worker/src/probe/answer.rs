@@ -193,7 +193,7 @@ mod tests {
     }
 
     fn nobody() -> ConnectionFacts<'static> {
-        ConnectionFacts::of(None, 0, kp_shm::Shm::private().unwrap().counters())
+        ConnectionFacts::of(None, 0, Box::leak(Box::new(kp_shm::Shm::private().unwrap())))
     }
 
     /// The verdict on an answer that comes in these pieces before its end.

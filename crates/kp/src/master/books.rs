@@ -9,7 +9,7 @@ const EVERY_MS: u64 = 1_000;
 const FOR_MS: u64 = 30_000;
 const RECLAIM_MS: u64 = 60_000;
 /// Labelled series stay longer: whoever reads them once a minute sees their last values, and a graph does not break where a
-/// peer is gone for a while.
+/// peer is gone for a while. Where room is scarce, since addresses of names come and go, they go with the others.
 const RECLAIM_SERIES_MS: u64 = 300_000;
 
 /// When the books are looked at next.
@@ -53,7 +53,9 @@ impl Books {
             self.due_ms = again.then_some(now_ms + EVERY_MS);
         }
         // Due with the others, so that nobody wakes for it.
-        if self.reclaim_ms <= now_ms && self.reclaim_series_ms <= now_ms {
+        if self.reclaim_ms <= now_ms
+            && (self.reclaim_series_ms <= now_ms || shm.series().is_scarce())
+        {
             shm.series().reclaim(&mut self.idle_series);
             self.reclaim_series_ms = now_ms + RECLAIM_SERIES_MS;
         }
@@ -69,5 +71,58 @@ impl Books {
                 );
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kp_shm::SeriesKind;
+    use std::collections::VecDeque;
+
+    /// A name that has two other addresses every second, for an hour, in the smallest tables there are: nobody is without
+    /// room, and those who stay keep what they have.
+    #[test]
+    fn peers_that_come_and_go_leave_room_for_others() {
+        let shm = Shm::private().unwrap();
+        let process = shm.scoreboard().claim(1, 0);
+        let series = shm.series();
+        let claim = |name: &str| series.claim(SeriesKind::Peer, &["names", name], process);
+        let kept = claim("kept");
+        let (mut books, mut here) = (Books::default(), VecDeque::new());
+        for second in 1..=3600u64 {
+            for one in 0..2 {
+                here.push_back(claim(&format!(
+                    "10.0.{}.{}:{one}",
+                    second / 256,
+                    second % 256
+                )));
+            }
+            while here.len() > 8 {
+                series.leave(here.pop_front().unwrap());
+            }
+            books.look(&shm, false, second * 1000);
+            assert_eq!(series.strays(), 0, "after {second} seconds");
+        }
+        let peers = series.rows().filter(|info| info.kind == SeriesKind::Peer);
+        assert!(peers.count() < 512 && series.info(kept.index()).is_some());
+    }
+
+    /// Nothing is taken back in a hurry where there is room.
+    #[test]
+    fn a_peer_that_left_is_told_of_for_minutes() {
+        let shm = Shm::private().unwrap();
+        let process = shm.scoreboard().claim(1, 0);
+        let row = shm
+            .series()
+            .claim(SeriesKind::Peer, &["names", "10.0.0.1:80"], process);
+        let mut books = Books::default();
+        books.look(&shm, false, 1_000);
+        shm.series().leave(row);
+        let gone_s = (2..3600u64).find(|second| {
+            books.look(&shm, false, second * 1000);
+            shm.series().info(row.index()).is_none()
+        });
+        assert!((300..=660).contains(&gone_s.unwrap()), "{gone_s:?}");
     }
 }
