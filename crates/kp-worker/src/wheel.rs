@@ -8,6 +8,7 @@
 const SLOTS: usize = 4096;
 /// Milliseconds per slot.
 const TICK_MS: u64 = 16;
+const _: () = assert!(SLOTS / 64 == 64, "a word has a bit for each word");
 const NONE: u32 = u32::MAX;
 const NEVER: u64 = u64::MAX;
 
@@ -37,6 +38,8 @@ pub(crate) struct Wheel {
     heads: Vec<u32>,
     /// One bit per slot that has entries.
     occupied: [u64; SLOTS / 64],
+    /// One bit per word of those that is not zero: the next slot is asked for in every turn of the loop.
+    words: u64,
     /// Every slot up to and including this tick has been looked at.
     tick: u64,
     /// Of the slot that is being looked at: deadline and token.
@@ -50,6 +53,7 @@ impl Wheel {
             free: Vec::new(),
             heads: vec![NONE; SLOTS],
             occupied: [0; SLOTS / 64],
+            words: 0,
             tick: now_ms / TICK_MS,
             expired: Vec::new(),
         }
@@ -162,18 +166,22 @@ impl Wheel {
     /// Milliseconds until the next slot with entries comes round, at most one turn; `None`: no timer is linked.
     pub(crate) fn next_wait_ms(&self, now_ms: u64) -> Option<u64> {
         let start = self.tick + 1;
-        let mut distance = 0;
-        while distance < SLOTS as u64 {
-            let slot = (start + distance) as usize % SLOTS;
-            let word = self.occupied[slot / 64] >> (slot % 64);
-            if word == 0 {
-                distance += 64 - (slot % 64) as u64;
-                continue;
+        let slot = start as usize % SLOTS;
+        let (first, bit) = (slot / 64, slot % 64);
+        let here = self.occupied[first] >> bit;
+        let distance = if here != 0 {
+            here.trailing_zeros() as usize
+        } else {
+            // From the word behind it once around, back to the bits of this one that come last.
+            let behind = self.words.rotate_right((first as u32 + 1) % 64);
+            if behind == 0 {
+                return None;
             }
-            distance += u64::from(word.trailing_zeros());
-            return Some(((start + distance) * TICK_MS).saturating_sub(now_ms));
-        }
-        None
+            let words = behind.trailing_zeros() as usize;
+            let word = self.occupied[(first + 1 + words) % 64];
+            64 - bit + words * 64 + word.trailing_zeros() as usize
+        };
+        Some(((start + distance as u64) * TICK_MS).saturating_sub(now_ms))
     }
 
     fn link(&mut self, index: u32, tick: u64) {
@@ -187,6 +195,7 @@ impl Wheel {
         }
         self.heads[slot] = index;
         self.occupied[slot / 64] |= 1 << (slot % 64);
+        self.words |= 1 << (slot / 64);
     }
 
     fn unlink(&mut self, index: u32) {
@@ -208,7 +217,11 @@ impl Wheel {
             self.entries[next as usize].previous = previous;
         }
         if self.heads[slot as usize] == NONE {
-            self.occupied[slot as usize / 64] &= !(1 << (slot % 64));
+            let word = &mut self.occupied[slot as usize / 64];
+            *word &= !(1 << (slot % 64));
+            if *word == 0 {
+                self.words &= !(1 << (slot / 64));
+            }
         }
         self.entries[index as usize].slot = NONE;
     }
@@ -296,6 +309,42 @@ mod tests {
                 now >= deadline && now <= deadline + 2 * TICK_MS,
                 "due {deadline}, fired {now}"
             );
+        }
+    }
+
+    /// Slot by slot, wherever the wheel stands.
+    #[test]
+    fn the_next_slot_is_the_nearest_one() {
+        for tick in [0, 1, 62, 63, 64, 65, 4000, 4094, 4095, 4096, 9999] {
+            for distances in [
+                vec![],
+                vec![1],
+                vec![63, 64],
+                vec![64, 4096],
+                vec![4033],
+                vec![4095, 4000],
+                vec![4096],
+            ] {
+                let mut wheel = Wheel::new(tick * TICK_MS);
+                for distance in &distances {
+                    let id = wheel.create(*distance);
+                    wheel.arm(id, (tick + distance) * TICK_MS);
+                }
+                let nearest = distances.iter().min().map(|distance| distance * TICK_MS);
+                assert_eq!(
+                    wheel.next_wait_ms(tick * TICK_MS),
+                    nearest,
+                    "{tick} {distances:?}"
+                );
+                let id = wheel.create(0);
+                wheel.arm(id, (tick + 2) * TICK_MS);
+                wheel.free(id);
+                assert_eq!(
+                    wheel.next_wait_ms(tick * TICK_MS),
+                    nearest,
+                    "{tick} {distances:?}"
+                );
+            }
         }
     }
 

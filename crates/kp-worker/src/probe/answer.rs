@@ -193,7 +193,11 @@ mod tests {
     }
 
     fn nobody() -> ConnectionFacts<'static> {
-        ConnectionFacts::of(None, 0, Box::leak(Box::new(kp_shm::Shm::private().unwrap())))
+        ConnectionFacts::of(
+            None,
+            0,
+            Box::leak(Box::new(kp_shm::Shm::private().unwrap())),
+        )
     }
 
     /// The verdict on an answer that comes in these pieces before its end.
