@@ -9,7 +9,8 @@ use kp_tests::browser::{Browser, Screen};
 use kp_tests::incident::{CASES, Case, Incident};
 use kp_tests::metrics::Metrics;
 use kp_tests::wait::{self, SOON};
-use kp_tests::{Client, Kp, Origin, Port, Setup};
+use kp_tests::{Client, Kp, Origin, Port, Setup, process};
+use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
 /// The pages, of which no log line tells.
@@ -223,6 +224,61 @@ fn assert_pages_agree(kp: &Kp) {
         }
     }
     assert!(compared > 150, "{compared}");
+}
+
+/// What was told once is still told after a reload, a change, and the end of the worker that it happened to.
+#[test]
+fn what_happened_outlives_who_saw_it() {
+    let (origin, dead) = (Origin::ok(), Port::take());
+    let mut kp = Setup::new(
+        "%MAIN%
+http {
+    upstream app { server %DEAD% max_fails=0; server %ORIGIN% backup; }
+    server { listen %LISTEN%; location / { proxy_pass http://app; } location /pages/ { metrics; } location /pages/s { status; } }
+}
+",
+    )
+    .main("worker_processes 2;")
+    .allow("exited on signal 9")
+    .with("ORIGIN", origin.address())
+    .with("DEAD", dead.address())
+    .start();
+    drop(origin.stop());
+    kp.wait_workers(2);
+    assert_eq!(kp.get("/").status(), 502);
+    let gone = dead.address();
+    let told = |kp: &Kp, when: &str| {
+        let picture = ask::status(&kp.address(), "/pages/s.json");
+        assert_eq!(counts(&picture)["connect_failed"], 1, "{when}");
+        let recent = &picture["recent"][0];
+        assert_eq!(recent["reason"], "connect_failed", "{when}");
+        assert_eq!(recent["attempt"], 2, "{when}");
+        let failed = ask::peer(&picture, "app", &gone);
+        assert_eq!(failed["last_failure"]["reason"], "connect_failed", "{when}");
+        assert_eq!(failed["attempts"]["none"], 1, "{when}");
+        let metrics = Metrics::of(&kp.address(), "/pages/m");
+        let label = "kp_failures_total{reason=\"connect_failed\",side=\"upstream\"}";
+        assert_eq!(metrics.value(label), 1.0, "{when}");
+    };
+    told(&kp, "at once");
+    kp.reload();
+    kp.wait_drained(SOON);
+    told(&kp, "after a reload");
+    ask::change(&kp, &[&format!("peer weight app {gone} 5")]);
+    told(&kp, "after a change");
+    for worker in kp.worker_pids() {
+        assert!(process::signal(worker, Signal::SIGKILL));
+        wait::until(SOON, "another worker", || {
+            let workers = kp.worker_pids();
+            workers.len() == 2 && !workers.contains(&worker)
+        });
+        told(&kp, "after a crash");
+    }
+    kp.signal(Signal::SIGTERM);
+    kp.wait_exit(SOON);
+    kp.start_again();
+    let picture = ask::status(&kp.address(), "/pages/s.json");
+    assert_eq!(picture["recent"], json!([]), "another master begins anew");
 }
 
 /// Timeouts that are long enough to be asked about.
