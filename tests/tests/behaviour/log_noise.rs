@@ -9,8 +9,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use kp_tests::load::Draws;
 use kp_tests::metrics::Metrics;
+use kp_tests::tls::Authority;
 use kp_tests::wait::{self, SOON};
-use kp_tests::{Kp, Origin, Port, Setup};
+use kp_tests::{Client, Kp, Origin, Port, Setup};
 use serde_json::Value;
 
 const CONNECTIONS: u64 = 500;
@@ -20,7 +21,7 @@ error_log errors.json info format=json;
 error_log syslog:server=%SYSLOG%,tag=errors info format=json;
 http {
     log_format j json {
-        port $remote_port; status $status; request $request; uri $uri; args $args; method $request_method; host $host;
+        server $server_name; port $remote_port; status $status; request $request; uri $uri; args $args; method $request_method; host $host;
         agent $http_user_agent; a $http_x_a; cookie $cookie_c; behind $upstream_http_x_b; sent $sent_http_x_b;
         upstream $upstream_status; reason $kp_reason; detail $kp_reason_detail;
     }
@@ -29,6 +30,14 @@ http {
     access_log e.log e;
     access_log syslog:server=%SYSLOG%,tag=access j;
     server { listen %LISTEN%; server_name a.test; location / { proxy_pass http://%ORIGIN%; proxy_read_timeout 2s; proxy_ignore_client_abort on; } }
+    server {
+        listen %TLS% ssl;
+        listen %PROXIED% proxy_protocol;
+        server_name b.test;
+        ssl_certificate b.crt;
+        ssl_certificate_key b.key;
+        location / { proxy_pass http://%ORIGIN%; proxy_read_timeout 2s; proxy_ignore_client_abort on; }
+    }
     server { listen %METRICS%; server_name m.test; access_log off; location / { metrics; } }
 }
 ";
@@ -188,11 +197,17 @@ fn objects(kp: &Kp, name: &str) -> Vec<Value> {
 #[test]
 fn noise_gives_one_object_for_each_request_in_every_log() {
     let (origin, port) = (odd_origin(), Port::take());
+    let others = [Port::take(), Port::take()];
+    let pair = Authority::default().issue(&["b.test"]);
     let syslog = UdpSocket::bind("127.0.0.1:0").expect("a socket");
     syslog.set_nonblocking(true).expect("a socket");
     let kp = Setup::new(TEXT)
         .with("ORIGIN", origin.address())
         .with("METRICS", port.address())
+        .with("TLS", others[0].address())
+        .with("PROXIED", others[1].address())
+        .file("b.crt", pair.certificate.clone())
+        .file("b.key", pair.key.clone())
         .with(
             "SYSLOG",
             syslog.local_addr().expect("an address").to_string(),
@@ -257,4 +272,35 @@ fn noise_gives_one_object_for_each_request_in_every_log() {
             "{status}"
         );
     }
+    for other in &others {
+        noise_elsewhere(&kp, &other.address(), &mut draws, &port.address());
+    }
+}
+
+/// Where TLS or a PROXY header is to come first, some of the noise is a request, and most is none.
+fn noise_elsewhere(kp: &Kp, address: &str, draws: &mut Draws, metrics: &str) {
+    let counted = || {
+        let page = Metrics::of(metrics, "/");
+        page.sum("kp_http_requests_total", &["server=\"b.test\""]) as usize
+    };
+    let (before, counted_before) = (kp.text("j.log").lines().count(), counted());
+    for _ in 0..CONNECTIONS / 4 {
+        let mut client = Client::connect(address);
+        if draws.below(2) == 0 {
+            client.send("PROXY TCP4 192.0.2.1 192.0.2.2 1 2\r\n");
+        }
+        client.send(noise(draws));
+        client.half_close();
+        client.read_to_end(SOON);
+    }
+    wait::until(SOON, "as many lines as requests", || {
+        let text = kp.text("e.log");
+        text.ends_with('\n') && text.lines().count() - before == counted() - counted_before
+    });
+    let later = objects(kp, "j.log").split_off(before);
+    assert_eq!(later.len(), counted() - counted_before);
+    assert!(later.len() > 20, "{}", later.len());
+    assert!(later.iter().all(|line| line["server"] == "b.test"));
+    objects(kp, "e.log");
+    objects(kp, "errors.json");
 }
