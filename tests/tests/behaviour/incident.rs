@@ -180,11 +180,8 @@ fn assert_pages_agree(kp: &Kp) {
                 count,
             );
         }
-        let count = &server["latency"]["count"];
-        agree(
-            format!("kp_http_request_duration_seconds_count{{{label}}}"),
-            count,
-        );
+        let sample = format!("kp_http_request_duration_seconds_count{{{label}}}");
+        agree(sample, &server["latency"]["count"]);
     }
     for upstream in picture["upstreams"].as_array().expect("upstreams") {
         let label = format!("upstream={}", upstream["upstream"]);
@@ -196,23 +193,19 @@ fn assert_pages_agree(kp: &Kp) {
         for peer in upstream["peers"].as_array().expect("peers") {
             let label = format!("{label},peer={}", peer["peer"]);
             for (class, count) in peer["attempts"].as_object().expect("classes") {
-                agree(
-                    format!("kp_peer_attempts_total{{{label},status=\"{class}\"}}"),
-                    count,
-                );
+                let sample = format!("kp_peer_attempts_total{{{label},status=\"{class}\"}}");
+                agree(sample, count);
             }
-            agree(
-                format!("kp_peer_connects_total{{{label}}}"),
-                &peer["connects"],
-            );
-            agree(
-                format!("kp_peer_connect_failures_total{{{label}}}"),
-                &peer["connect_failures"],
-            );
-            agree(
-                format!("kp_peer_head_duration_seconds_count{{{label}}}"),
-                &peer["head_time"]["count"],
-            );
+            for (family, value) in [
+                ("kp_peer_connects_total", &peer["connects"]),
+                ("kp_peer_connect_failures_total", &peer["connect_failures"]),
+                (
+                    "kp_peer_head_duration_seconds_count",
+                    &peer["head_time"]["count"],
+                ),
+            ] {
+                agree(format!("{family}{{{label}}}"), value);
+            }
         }
     }
     let totals = picture["totals"].as_object().expect("totals");
