@@ -72,10 +72,10 @@ macro_rules! counters {
 }
 
 counters! {
-    ConnectionsAccepted, Counter, "connections_accepted", "connections", "Client connections accepted, those refused at once included.";
+    ConnectionsAccepted, Counter, "connections_accepted", "connections", "Client connections accepted, those refused at once included, those that limit_accept closed not.";
     ConnectionsRefused, Counter, "connections_refused", "connections", "Client connections answered with 503 or closed because no connection slot or descriptor was left.";
     ConnectionsActive, Gauge, "connections_active", "connections", "Client connections open now, idle ones included.";
-    ConnectionsIdle, Gauge, "connections_idle", "connections", "Client connections kept alive and waiting for a request.";
+    ConnectionsIdle, Gauge, "connections_idle", "connections", "Client connections kept alive and waiting for a request, or for the rest of its head.";
     ConnectionsHandshaking, Gauge, "connections_handshaking", "connections", "Client connections whose PROXY header or TLS handshake is not over.";
     ConnectionsReading, Gauge, "connections_reading", "connections", "Client connections of whose request head a part is here.";
     ConnectionsClosing, Gauge, "connections_closing", "connections", "Client connections whose last answer is out and that are still read from (lingering_close).";

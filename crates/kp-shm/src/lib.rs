@@ -69,7 +69,7 @@ const LARGE: Sizes = Sizes {
     lines: 1 << 16,
     series: [1 << 10, 1 << 9, 1 << 12],
 };
-/// Where the system refuses to promise two gigabytes of address space (strict overcommit).
+/// Where the system refuses to promise some sixteen gigabytes of address space (strict overcommit, or a limit on it).
 const SMALL: Sizes = Sizes {
     processes: 256,
     peers: 1 << 13,
@@ -108,6 +108,8 @@ impl Shm {
 
     fn mapped(sizes: Sizes, map: fn(usize) -> io::Result<Region>) -> io::Result<Self> {
         let cells = |count: usize| -> io::Result<&'static [AtomicU64]> { Ok(map(count)?.cells()) };
+        // The largest first: where it is refused, nothing was taken that the smaller tables then lack.
+        let blocks = cells(Series::block_cells(sizes.processes, sizes.series))?;
         let scoreboard = Scoreboard::new(cells(Scoreboard::cells(sizes.processes))?);
         let peers = |capacity: usize| -> io::Result<Peers> {
             Ok(Peers::new(
@@ -126,7 +128,7 @@ impl Shm {
                 [peers(servers)?, peers(groups)?, peers(members)?],
                 sizes.series,
                 cells(Series::text_cells(sizes.series))?,
-                cells(Series::block_cells(sizes.processes, sizes.series))?,
+                blocks,
                 cells(Series::stray_cells(sizes.processes))?,
             ),
             recent: Recent::new(scoreboard, cells(Recent::cells(sizes.processes))?),
