@@ -594,6 +594,7 @@ pub fn recv_fds(channel: &impl AsFd) -> io::Result<Option<(Vec<u8>, Vec<OwnedFd>
         )
         .map_err(from_errno)?;
         let mut raw: Vec<RawFd> = Vec::new();
+        // ENOBUFS: the message is here, but no descriptor was free for all that came with it.
         for item in message.cmsgs().map_err(from_errno)? {
             if let ControlMessageOwned::ScmRights(fds) = item {
                 raw.extend(fds);

@@ -14,6 +14,11 @@ pub(crate) fn is_of_files(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(EMFILE | ENFILE))
 }
 
+/// Of a message: it came, but there was no descriptor free for those that came with it.
+pub(crate) fn lost_descriptors(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(ENOBUFS)
+}
+
 /// Descriptors, memory, or places in epoll.
 pub(crate) fn is_any(error: &io::Error) -> bool {
     is_of_files(error) || matches!(error.raw_os_error(), Some(ENOMEM | ENOBUFS | ENOSPC))

@@ -59,6 +59,9 @@ pub mod message {
     /// [`Snapshot`](crate::Snapshot) of what was changed at run time. Worker → master, the same without the descriptor: it
     /// serves by it.
     pub const OVERRIDES: u8 = b'O';
+    /// Worker → master: a message came without its descriptors, since there was no room for them, or what was changed at
+    /// run time could not be read. It serves by what it had before and wants to be told again.
+    pub const MISSED: u8 = b'M';
     /// Master → worker, with the descriptor of sealed memory: a few certificates with their keys that take the place of others.
     pub const CERTIFICATES: u8 = b'K';
     /// Master → worker: `Q`, a big-endian u64 that the answer repeats, and an [`crate::inquiry::Inquiry`] in JSON.

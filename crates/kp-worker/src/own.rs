@@ -1,5 +1,6 @@
 //! The worker's own descriptors: signals, the channel to the master, the master itself, the wake-up of the job threads.
 
+use crate::exhaustion;
 use crate::heritage::message;
 use crate::jobs::{Done, Purpose};
 use crate::log_file;
@@ -155,6 +156,13 @@ impl Worker {
     }
 
     fn read_channel(&mut self) {
+        // What the master sends may come with a descriptor, and has to find room when no other is free.
+        drop(self.spare_fd.take());
+        self.read_messages();
+        self.spare_fd = kp_sys::process::spare_descriptor().ok();
+    }
+
+    fn read_messages(&mut self) {
         loop {
             let Some(channel) = &self.own.channel else {
                 return;
@@ -169,9 +177,18 @@ impl Worker {
                     return;
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if exhaustion::lost_descriptors(&error) => {
+                    self.miss("a message of the master");
+                }
                 Err(_) => return,
             }
         }
+    }
+
+    /// Something that the master has sent could not be taken: it is asked to say again what holds.
+    pub(crate) fn miss(&self, what: &str) {
+        log::error!(target: "alert", "{what} could not be taken up: the master is asked again");
+        self.say(&[message::MISSED]);
     }
 
     fn master_says(&mut self, bytes: &[u8], fds: Vec<OwnedFd>) {
@@ -184,7 +201,7 @@ impl Worker {
             [message::LOGS, high, low, ..] => {
                 self.flush_logs(true);
                 self.logs
-                    .reopened(usize::from(u16::from_be_bytes([*high, *low])), fds);
+                    .reopened(usize::from(u16::from_be_bytes([*high, *low])), &fds);
                 if let Some(channel) = &self.own.channel {
                     // A master that does not take it is on its way out, or will tell that this worker is stuck.
                     let taken = [message::LOGS, *high, *low];
@@ -219,10 +236,10 @@ impl Worker {
     }
 
     /// The master has read changed certificates, few at a time, and found them good; handshakes use them from here on.
-    fn take_certificates(&mut self, fds: &[OwnedFd]) {
-        let came = fds.first().map(OwnedFd::try_clone);
+    fn take_certificates(&mut self, fds: Vec<OwnedFd>) {
+        let came = fds.into_iter().next();
         let updates = came
-            .and_then(|fd| kp_sys::memfile::contents(fd.ok()?).ok())
+            .and_then(|fd| kp_sys::memfile::contents(fd).ok())
             .and_then(|bytes| PairUpdate::decode_all(&bytes));
         let used = updates.is_some_and(|updates| {
             let refused = updates.iter().filter(|one| self.tls.apply(one).is_err());

@@ -50,13 +50,13 @@ impl Snapshot {
 
 impl Worker {
     /// The master has changed what is in force. It is told when requests are served by it.
-    pub(crate) fn take_overrides(&mut self, bytes: &[u8], fds: &[OwnedFd]) {
-        let came = fds.first().map(OwnedFd::try_clone);
+    pub(crate) fn take_overrides(&mut self, bytes: &[u8], fds: Vec<OwnedFd>) {
+        let came = fds.into_iter().next();
         let snapshot = came
-            .and_then(|fd| kp_sys::memfile::contents(fd.ok()?).ok())
+            .and_then(|fd| kp_sys::memfile::contents(fd).ok())
             .and_then(|bytes| Snapshot::decode(&bytes));
         let Some(snapshot) = snapshot else {
-            log::error!(target: "alert", "run-time changes could not be taken up");
+            self.miss("what was changed at run time");
             return;
         };
         let now_ms = self.clock.mono_ms;

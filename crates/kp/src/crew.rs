@@ -86,15 +86,21 @@ impl Worker {
         Ok(())
     }
 
-    /// Hands over what is in force, in sealed memory; `false`: it takes nothing at the moment. One that cannot be told
-    /// because it is gone counts as told.
+    /// Hands over what is in force, in sealed memory; `false`: it takes nothing at the moment, or too many descriptors are
+    /// on their way. One that is gone counts as told.
     pub(crate) fn tell_overrides(&self, version: Version, snapshot: &OwnedFd) -> bool {
         let Some(channel) = &self.channel else {
             return true;
         };
         match send_fds(channel, &version.encode(), &[snapshot.as_fd()]) {
             Ok(()) => true,
-            Err(error) => error.kind() != io::ErrorKind::WouldBlock,
+            Err(error) => matches!(
+                error.kind(),
+                io::ErrorKind::BrokenPipe
+                    | io::ErrorKind::ConnectionReset
+                    | io::ErrorKind::ConnectionRefused
+                    | io::ErrorKind::NotConnected
+            ),
         }
     }
 

@@ -19,8 +19,10 @@ use std::rc::Rc;
 
 /// Whoever asked is answered after this at the latest.
 const ANSWER_MS: u64 = 2_000;
-/// A worker that could not be told, since it does not take what was sent before, is tried again so often.
+/// A worker that could not be told, since it does not take what was sent before, is tried again after this.
 const AGAIN_MS: u64 = 20;
+/// And, when that is in vain again and again, so often.
+const AGAIN_MAX_MS: u64 = 1_000;
 
 /// What the master has to do for run-time changes.
 #[derive(Debug, Default)]
@@ -30,8 +32,12 @@ pub(super) struct Steering {
     /// Where it is kept.
     pub(super) states: StateFiles,
     askers: Vec<Asker>,
+    /// Whose failures were to be forgotten with which version, as long as a worker has not done it: group and peer.
+    forgotten: Vec<(Version, (String, String))>,
     /// Somebody could not be told and is tried again then.
     again_ms: Option<u64>,
+    /// How long was waited for that.
+    pause_ms: u64,
 }
 
 #[derive(Debug)]
@@ -72,6 +78,26 @@ impl Steering {
     pub(super) fn due_ms(&self) -> Option<u64> {
         let answers = self.askers.iter().map(|asker| asker.since_ms + ANSWER_MS);
         answers.chain(self.again_ms).min()
+    }
+
+    /// Somebody could not be told.
+    pub(super) fn try_again(&mut self, now_ms: u64) {
+        self.pause_ms = (self.pause_ms * 2).clamp(AGAIN_MS, AGAIN_MAX_MS);
+        self.again_ms = Some(now_ms + self.pause_ms);
+    }
+
+    /// Notes whose failures are to be forgotten, each once.
+    fn forget(&mut self, peers: Vec<(String, String)>) {
+        self.forgotten.retain(|(_, peer)| !peers.contains(peer));
+        let version = self.version;
+        self.forgotten
+            .extend(peers.into_iter().map(|peer| (version, peer)));
+    }
+
+    /// What a worker has not been told yet that knows of this version.
+    fn forgotten_since(&self, version: Version) -> Vec<(String, String)> {
+        let later = self.forgotten.iter().filter(|(since, _)| *since > version);
+        later.map(|(_, peer)| peer.clone()).collect()
     }
 
     /// What a worker that is forked now is born with.
@@ -144,7 +170,9 @@ impl Master {
             };
         }
         self.steering.version.0 += 1;
-        self.tell_changes(&forget);
+        self.steering.forget(forget);
+        self.steering.pause_ms = 0;
+        self.tell_changes();
         if let Some(serving) = serving {
             self.show_count(serving);
         }
@@ -152,42 +180,56 @@ impl Master {
     }
 
     /// Tells every worker that does not know yet. One that takes nothing at the moment is tried again.
-    fn tell_changes(&mut self, forget: &[(String, String)]) {
-        let version = self.steering.version;
-        self.steering.again_ms = None;
+    fn tell_changes(&mut self) {
+        let steering = &mut self.steering;
+        let version = steering.version;
+        steering.again_ms = None;
+        let mut told_all = true;
         for crew in &mut self.crews {
-            let behind = |told: Version| told < version;
-            if !crew.workers.iter().any(|worker| behind(worker.told)) {
-                continue;
-            }
-            let snapshot = match sealed(&crew.overrides, forget) {
-                Ok(snapshot) => snapshot,
-                Err(error) => {
-                    log::error!(target: "alert", "memfd_create() failed ({}): workers are told later", report::numbered(&error));
-                    self.steering.again_ms = Some(clock::monotonic_ms() + AGAIN_MS);
-                    return;
-                }
-            };
-            for worker in crew.workers.iter_mut().filter(|worker| behind(worker.told)) {
+            // By the version the worker knows: most know the same.
+            let mut made: Option<(Version, OwnedFd)> = None;
+            for worker in crew.workers.iter_mut().filter(|one| one.told < version) {
+                let known = made.take().filter(|(since, _)| *since == worker.told);
+                let snapshot = match known {
+                    Some((_, snapshot)) => Ok(snapshot),
+                    None => sealed(&crew.overrides, steering.forgotten_since(worker.told)),
+                };
+                let snapshot = match snapshot {
+                    Ok(snapshot) => snapshot,
+                    Err(error) => {
+                        log::error!(target: "alert", "memfd_create() failed ({}): workers are told later", report::numbered(&error));
+                        return steering.try_again(clock::monotonic_ms());
+                    }
+                };
+                let since = worker.told;
                 if worker.tell_overrides(version, &snapshot) {
                     worker.told = version;
                 } else {
-                    self.steering.again_ms = Some(clock::monotonic_ms() + AGAIN_MS);
+                    told_all = false;
                 }
+                made = Some((since, snapshot));
             }
+        }
+        if !told_all {
+            steering.try_again(clock::monotonic_ms());
         }
     }
 
     /// Answers those whose changes hold everywhere, or who have waited long enough.
     pub(super) fn settle_changes(&mut self, now_ms: u64) {
         if self.steering.again_ms.is_some_and(|again| again <= now_ms) {
-            self.tell_changes(&[]);
+            self.tell_changes();
         }
         let mut answers = Vec::new();
-        let workers = || self.crews.iter().flat_map(|crew| &crew.workers);
+        let living = self.crews.iter().flat_map(|crew| &crew.workers);
+        let workers = || living.clone().filter(|worker| worker.channel.is_some());
+        let all_have = workers().map(|worker| worker.taken).min();
+        self.steering
+            .forgotten
+            .retain(|(version, _)| all_have.is_some_and(|taken| taken < *version));
         self.steering.askers.retain(|asker| {
             let behind: Vec<i32> = workers()
-                .filter(|worker| worker.channel.is_some() && worker.taken < asker.version)
+                .filter(|worker| worker.taken < asker.version)
                 .map(|worker| worker.pid)
                 .collect();
             let waited_ms = now_ms.saturating_sub(asker.since_ms);
@@ -335,9 +377,9 @@ pub(crate) fn settled(overrides: &Overrides, ground: &Ground<'_>) -> Overrides {
     settled
 }
 
-fn sealed(overrides: &Rc<Overrides>, forget: &[(String, String)]) -> std::io::Result<OwnedFd> {
+fn sealed(overrides: &Rc<Overrides>, forget: Vec<(String, String)>) -> std::io::Result<OwnedFd> {
     let snapshot = Snapshot {
-        forget: forget.to_vec(),
+        forget,
         overrides: (**overrides).clone(),
     };
     memfile::sealed(c"kp-changes", &snapshot.encode())

@@ -17,6 +17,7 @@ impl Master {
         let mut ready = Vec::new();
         let mut refused = Vec::new();
         let mut found = Vec::new();
+        let mut missed = false;
         for crew in &mut self.crews {
             for worker in &mut crew.workers {
                 while let Some(channel) = &worker.channel {
@@ -31,6 +32,10 @@ impl Master {
                             Some((&message::OVERRIDES, version)) => {
                                 let taken = Version::decode(version).unwrap_or_default();
                                 worker.taken = worker.taken.max(taken);
+                            }
+                            Some((&message::MISSED, _)) => {
+                                worker.told = worker.taken;
+                                missed = true;
                             }
                             Some((&message::FAILED, reason)) => {
                                 refused.push((
@@ -47,6 +52,9 @@ impl Master {
                     }
                 }
             }
+        }
+        if missed {
+            self.steering.try_again(clock::monotonic_ms());
         }
         for (pid, number, fds) in found {
             self.take_findings(pid, &number, fds.into_iter().next());
