@@ -14,7 +14,7 @@ mod server;
 mod text;
 
 pub use change::{Act, Change, Complaint};
-pub use ground::{Ground, Resolved, Standing, ZONE_BYTES_PER_PEER};
+pub use ground::{Emptied, Ground, Resolved, Standing, ZONE_BYTES_PER_PEER};
 pub use server::{fingerprint, server_words};
 pub use text::{TEXT_MAX_BYTES, Unreadable, quoted, split_words};
 
@@ -122,7 +122,7 @@ impl Overrides {
 
     /// How many there are.
     pub fn count(&self) -> usize {
-        self.groups().map(|group| group.each().len()).sum()
+        self.groups().map(GroupOverrides::count).sum()
     }
 
     /// Takes the group's place, or takes it out where nothing is left of it.
@@ -161,24 +161,26 @@ impl Overrides {
         }
         let name = change.upstream().unwrap_or_default();
         let (number, upstream) = ground.upstream(name)?;
-        let mut group = match self.groups.get(&upstream.name) {
-            Some(group) => group.clone(),
-            None => GroupOverrides::new(&upstream.name),
-        };
-        match change {
-            Change::Add { server, .. } => {
-                server::fits(server, upstream)?;
-                ground.has_room(number, self)?;
-                group.add(server, number, ground)?;
-            }
-            Change::Peer { peer, act, .. } => group.act(peer, *act, number, ground)?,
+        if let Change::Add { server, .. } = change {
+            server::fits(server, upstream)?;
+            ground.has_room(number, self)?;
+        }
+        // Taken out and put back, since a copy for each of thousands of changes would take long.
+        let group = self.groups.remove(&upstream.name);
+        let mut group = group.unwrap_or_else(|| GroupOverrides::new(&upstream.name));
+        let applied = match change {
+            Change::Add { server, .. } => group.add(server, number, ground),
+            Change::Peer { peer, act, .. } => group.act(peer, *act, number, ground),
             Change::GiveUp {
                 peer: Some(peer), ..
-            } => group.give_up(peer, number, ground)?,
-            Change::GiveUp { peer: None, .. } => group = GroupOverrides::new(&upstream.name),
-        }
+            } => group.give_up(peer, number, ground),
+            Change::GiveUp { peer: None, .. } => {
+                group = GroupOverrides::new(&upstream.name);
+                Ok(())
+            }
+        };
         self.put(group);
-        Ok(())
+        applied
     }
 
     /// What becomes of them with another configuration: whoever was added or removed while other server lines stood there
@@ -191,7 +193,7 @@ impl Overrides {
                 dropped.push(format!(
                     "there is no upstream \"{}\" any more: its {} run-time changes are dropped",
                     old.name,
-                    old.each().len()
+                    old.count()
                 ));
                 continue;
             };
@@ -229,6 +231,11 @@ impl GroupOverrides {
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         !self.has_membership() && self.settings.is_empty()
+    }
+
+    /// How many there are.
+    fn count(&self) -> usize {
+        self.added.len() + self.removed.len() + self.settings.len()
     }
 
     /// Whether anybody was added or removed.
@@ -298,11 +305,9 @@ impl GroupOverrides {
                     return Ok(());
                 };
                 let up = self.settings.remove(at);
-                let usable = self
-                    .standings(number, ground)
-                    .filter(|standing| standing.is_named(&target))
-                    .all(|standing| standing.settings.is_usable());
-                if !usable || self.is_line_out(&target, number, ground) {
+                if !self.is_usable(&target, number, ground)
+                    || self.is_line_out(&target, number, ground)
+                {
                     self.settings.push(up);
                 }
             }
@@ -347,11 +352,11 @@ impl GroupOverrides {
         let target = ground.canonical(number, peer);
         let below = ground.below(number, &target);
         let own = |name: &str| name == target || below.contains(name);
-        let before = self.each().len();
+        let before = self.count();
         self.added.retain(|server| !own(&server.name));
         self.removed.retain(|peer| !own(peer));
         self.settings.retain(|(peer, _)| !own(peer));
-        if self.each().len() == before {
+        if self.count() == before {
             // Nothing was changed: that is no error for a peer there is.
             self.target(peer, number, ground)?;
         }
@@ -388,6 +393,28 @@ impl GroupOverrides {
         self.removed
             .iter()
             .any(|peer| peer == name || peer == address)
+    }
+
+    /// Whether requests may be sent to all peers of this name, as far as settings go.
+    fn is_usable(&self, target: &str, number: usize, ground: &Ground<'_>) -> bool {
+        let lines = ground.settings_of(number, target);
+        let mut lines = lines.filter(|(name, text, _)| !self.is_removed(name, text));
+        let holds = |name: &str, text: &str, own| self.settings_of(name, text, own).is_usable();
+        lines.all(|(name, text, own)| holds(name, text, own))
+            && self
+                .added
+                .iter()
+                .filter(|server| server.name == target)
+                .all(|server| holds(target, target, Settings::of(server)))
+    }
+
+    /// What holds for one peer that is not removed. For many see [`GroupOverrides::index`].
+    fn settings_of(&self, name: &str, address: &str, mut settings: Settings) -> Settings {
+        let own = |peer: &str| peer == name || peer == address;
+        for (_, setting) in self.settings.iter().filter(|(peer, _)| own(peer)) {
+            settings.change(*setting);
+        }
+        settings
     }
 
     /// Of a line whose addresses are not known yet the configuration alone says whether it is out.
@@ -451,8 +478,9 @@ impl GroupOverrides {
         }
         // An address of a name that is looked up may come back.
         let comes = upstream.servers.iter().any(|line| line.resolve.is_some());
+        let known = self.names(number, upstream, ground);
         for (peer, setting) in std::mem::take(&mut self.settings) {
-            if comes || self.target(&peer, number, ground).is_ok() {
+            if comes || known.contains(&ground.canonical(number, &peer)) {
                 self.settings.push((peer, setting));
             } else {
                 dropped.push(format!(
@@ -460,6 +488,25 @@ impl GroupOverrides {
                 ));
             }
         }
+    }
+}
+
+impl GroupOverrides {
+    /// What [`GroupOverrides::target`] finds.
+    fn names(&self, number: usize, upstream: &Upstream, ground: &Ground<'_>) -> HashSet<String> {
+        let mut names = HashSet::new();
+        for standing in self.standings(number, ground) {
+            names.insert(standing.address.to_string());
+            names.insert(standing.name.to_owned());
+        }
+        let removed: HashSet<&str> = self.removed.iter().map(String::as_str).collect();
+        let lines = upstream.servers.iter().map(|line| &line.name);
+        names.extend(
+            lines
+                .filter(|name| !removed.contains(name.as_str()))
+                .cloned(),
+        );
+        names
     }
 }
 

@@ -42,6 +42,8 @@ const WIDTH: usize = 16;
 const USED: usize = 0;
 const OVERFLOWS: usize = 1;
 const FREE: usize = 2;
+/// How many rows are on that list; a kill in between leaves it one off.
+const FREED: usize = 3;
 const HEADER: usize = 8;
 
 /// A directory cell whose row was taken back; it may be used for another key.
@@ -250,6 +252,7 @@ impl Peers {
             cells[NEXT].store(first & ROW_MASK, Relaxed);
             Some(next_tag(first) | (index as u64 + 1))
         });
+        self.header[FREED].fetch_add(1, Relaxed);
     }
 
     /// Takes a row from that list.
@@ -260,12 +263,25 @@ impl Peers {
             let next = self.cells(index as usize)[NEXT].load(Relaxed) & ROW_MASK;
             Some(next_tag(first) | next)
         });
-        Some((taken.ok()? & ROW_MASK) as usize - 1)
+        let row = (taken.ok()? & ROW_MASK) as usize - 1;
+        let _ = self.header[FREED].fetch_update(Relaxed, Relaxed, |freed| freed.checked_sub(1));
+        Some(row)
     }
 
     /// How many claims found no room and were given a private row, which is worth a warning.
     pub fn overflows(&self) -> u64 {
         self.header[OVERFLOWS].load(Relaxed)
+    }
+
+    /// How many rows are left, about.
+    pub fn room(&self) -> usize {
+        let freed = self.header[FREED].load(Relaxed) as usize;
+        (self.capacity - self.used()).saturating_add(freed.min(self.used()))
+    }
+
+    /// How many there are.
+    pub fn capacity(&self) -> usize {
+        self.capacity
     }
 
     /// Rows handed out so far.

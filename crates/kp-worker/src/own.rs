@@ -195,9 +195,9 @@ impl Worker {
         match bytes {
             [message::COMMIT, ..] => self.poll_listeners(),
             [message::SUCCESSOR, ..] => self.successor = true,
-            [message::CERTIFICATES, ..] => self.take_certificates(&fds),
+            [message::CERTIFICATES, ..] => self.take_certificates(fds),
             [message::INQUIRY, inquiry @ ..] => self.hear_inquiry(inquiry),
-            [message::OVERRIDES, ..] => self.take_overrides(bytes, &fds),
+            [message::OVERRIDES, ..] => self.take_overrides(bytes, fds),
             [message::LOGS, high, low, ..] => {
                 self.flush_logs(true);
                 self.logs

@@ -48,12 +48,6 @@ pub struct Standing<'a> {
     pub settings: Settings,
 }
 
-impl Standing<'_> {
-    pub(super) fn is_named(&self, target: &str) -> bool {
-        self.name == target || self.address.to_string() == target
-    }
-}
-
 impl<'a> Ground<'a> {
     /// The ground of a configuration's groups.
     pub fn new(upstreams: &'a [Upstream], resolved: &'a Resolved) -> Self {
@@ -115,6 +109,20 @@ impl<'a> Ground<'a> {
 
     pub(super) fn places(&self, number: usize) -> impl Iterator<Item = &Place<'a>> {
         self.places.get(number).into_iter().flatten()
+    }
+
+    /// Names, addresses and settings of the peers that lines of the configuration have by this name or address.
+    pub(super) fn settings_of(
+        &self,
+        number: usize,
+        target: &str,
+    ) -> impl Iterator<Item = (&str, &str, Settings)> {
+        let places = self.places(number);
+        let meant = places.filter(move |place| place.name == target || place.text == target);
+        meant.filter_map(move |place| {
+            let line = self.at(number)?.servers.get(place.line)?;
+            Some((place.name, place.text.as_str(), Settings::of(line)))
+        })
     }
 
     /// Whether a server line is called so.
@@ -250,19 +258,72 @@ impl<'a> Ground<'a> {
         standings
     }
 
-    /// The groups that have a usable peer before and none after: changes that take the last one away need force.
-    pub fn emptied(&self, before: &Overrides, after: &Overrides) -> Vec<&'a str> {
-        let usable = |number: usize, overrides: &Overrides| {
-            self.standings(number, overrides)
-                .any(|standing| standing.settings.is_usable())
-        };
+    /// The groups that changes would leave without a usable peer. `passes` says whether health checks let requests go to a
+    /// peer of a group.
+    ///
+    /// A group is measured by the best it has before: peers that are in use and pass their checks; where it has none, peers
+    /// that are in use; where no address is known, server lines. So whoever mends a group that is already without peers is
+    /// not held up.
+    pub fn emptied(
+        &self,
+        before: &Overrides,
+        after: &Overrides,
+        passes: impl Fn(&Upstream, &PeerAddress) -> bool,
+    ) -> Vec<Emptied<'a>> {
         let groups = self.upstreams.iter().enumerate();
-        groups
-            .filter(|(_, one)| before.group(&one.name) != after.group(&one.name))
-            .filter(|(number, _)| usable(*number, before) && !usable(*number, after))
-            .map(|(_, one)| one.name.as_str())
-            .collect()
+        let changed = groups.filter(|(_, one)| before.group(&one.name) != after.group(&one.name));
+        let emptied = changed.filter_map(|(number, upstream)| {
+            let (old, new) = (before.group(&upstream.name), after.group(&upstream.name));
+            let serves = |group| {
+                let standings = self.standings_of(number, group).into_iter();
+                let mut used = standings.filter(|standing| standing.settings.is_usable());
+                used.any(|standing| passes(upstream, standing.address))
+            };
+            let is_used = |group| {
+                let standings = self.standings_of(number, group);
+                standings.iter().any(|one| one.settings.is_usable())
+            };
+            let is_hoped_for = |group| self.has_usable_line(upstream, group);
+            let emptied = |unhealthy| Emptied {
+                upstream: &upstream.name,
+                unhealthy,
+            };
+            if serves(old) {
+                (!serves(new)).then(|| emptied(is_used(new)))
+            } else if is_used(old) {
+                (!is_used(new)).then(|| emptied(false))
+            } else {
+                (is_hoped_for(old) && !is_hoped_for(new)).then(|| emptied(false))
+            }
+        });
+        emptied.collect()
     }
+
+    /// Whether there is a line that will have usable peers when its name is found.
+    fn has_usable_line(&self, upstream: &Upstream, group: Option<&GroupOverrides>) -> bool {
+        let index = group.map(GroupOverrides::index);
+        let mut lines = upstream
+            .servers
+            .iter()
+            .filter(|line| line.resolve.is_some());
+        lines.any(|line| {
+            let own = Settings::of(line);
+            let settings = match &index {
+                Some(index) => index.of_line(&line.name, &line.name, own),
+                None => Some(own),
+            };
+            settings.is_some_and(|settings| settings.is_usable())
+        })
+    }
+}
+
+/// A group that would have no usable peer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Emptied<'a> {
+    /// Its name.
+    pub upstream: &'a str,
+    /// Peers are left, but health checks let no requests go to any of them.
+    pub unhealthy: bool,
 }
 
 impl GroupOverrides {

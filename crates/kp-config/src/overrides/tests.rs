@@ -253,7 +253,13 @@ fn whoever_takes_the_last_usable_peer_away_is_noticed() {
     let ground = Ground::new(&config.http.upstreams, &resolved);
     let emptied = |before: &[&str], after: &[&str]| {
         let after: Vec<&str> = before.iter().chain(after).copied().collect();
-        ground.emptied(&applied(before).unwrap(), &applied(&after).unwrap())
+        let (before, after) = (applied(before).unwrap(), applied(&after).unwrap());
+        let emptied = ground.emptied(&before, &after, |_, _| true);
+        assert!(emptied.iter().all(|one| !one.unhealthy));
+        emptied
+            .iter()
+            .map(|one| one.upstream)
+            .collect::<Vec<&str>>()
     };
     let all = ["peer down api 127.0.0.1:1", "peer drain api unix:/run/api"];
     assert_eq!(emptied(&[], &all[..1]), [""; 0]);
@@ -274,6 +280,74 @@ fn whoever_takes_the_last_usable_peer_away_is_noticed() {
         emptied(&primaries, &["peer drain app 127.0.0.1:4"]),
         ["app"]
     );
+}
+
+#[test]
+fn a_peer_that_fails_its_checks_is_not_what_is_left() {
+    let (config, resolved) = (config(GROUPS), resolved());
+    let ground = Ground::new(&config.http.upstreams, &resolved);
+    let emptied = |before: &[&str], after: &[&str], ill: &[&str]| {
+        let after: Vec<&str> = before.iter().chain(after).copied().collect();
+        let (before, after) = (applied(before).unwrap(), applied(&after).unwrap());
+        let emptied = ground.emptied(&before, &after, |_, address| {
+            !ill.contains(&address.to_string().as_str())
+        });
+        emptied
+            .iter()
+            .map(|one| (one.upstream, one.unhealthy))
+            .collect::<Vec<_>>()
+    };
+    let first = ["peer down api 127.0.0.1:1"];
+    assert_eq!(emptied(&[], &first, &["unix:/run/api"]), [("api", true)]);
+    // It serves nobody anyway.
+    assert_eq!(emptied(&[], &first, &["127.0.0.1:1"]), []);
+    // Where none passes, settings are what counts.
+    let all_ill = ["127.0.0.1:1", "unix:/run/api"];
+    assert_eq!(emptied(&[], &first, &all_ill), []);
+    let second = ["peer down api unix:/run/api"];
+    assert_eq!(emptied(&first, &second, &all_ill), [("api", false)]);
+    // One that was added and has not passed yet is nobody to rely on.
+    let swap = ["peer add app 127.0.0.1:8", "peer down app 127.0.0.1:1"];
+    let ill = ["127.0.0.1:8", "127.0.0.1:2", "127.0.0.1:4"];
+    assert_eq!(emptied(&[], &swap, &ill), [("app", true)]);
+}
+
+#[test]
+fn a_name_that_is_not_found_yet_is_not_taken_out_unnoticed() {
+    let (config, nothing) = (config(GROUPS), Resolved::new());
+    let ground = Ground::new(&config.http.upstreams, &nothing);
+    let after = |changes: &[&str]| {
+        let mut overrides = Overrides::default();
+        for text in changes {
+            overrides.apply(&change(text), &ground).unwrap();
+        }
+        overrides
+    };
+    let emptied = |before: &[&str], changes: &[&str]| {
+        let emptied = ground.emptied(&after(before), &after(changes), |_, _| true);
+        emptied.len()
+    };
+    let (known, name) = ("peer down names 127.0.0.1:9", "peer down names app.test:80");
+    assert_eq!(emptied(&[], &[known]), 1, "the name has no address");
+    assert_eq!(emptied(&[], &[name]), 0);
+    assert_eq!(emptied(&[known], &[known, name]), 1, "nobody would come");
+    assert_eq!(emptied(&[known, name], &[name]), 0);
+}
+
+/// A batch may have tens of thousands of changes, and a file as many lines; none of them looks at all others.
+#[test]
+fn many_changes_take_no_longer_than_their_number() {
+    let mut text = String::from("kp-state 1\nupstream app\nlines 0000000000000000\n");
+    for number in 0..50_000 {
+        let peer = format!("10.0.{}.{}:80", number / 250, number % 250);
+        text.push_str(&format!("add {peer}\nweight {peer} 2\n"));
+    }
+    let overrides = Overrides::from_text(&text).unwrap();
+    assert_eq!(overrides.count(), 100_000);
+    let (config, resolved) = (config(GROUPS), resolved());
+    let ground = Ground::new(&config.http.upstreams, &resolved);
+    let (left, dropped) = overrides.carry_over(&ground);
+    assert_eq!((left.count(), dropped.len()), (0, 100_000));
 }
 
 #[test]

@@ -18,12 +18,13 @@
 use super::change::{limit, weight};
 use super::server::{parse_address, parse_server, server_words};
 use super::{GroupOverrides, Overrides, Setting};
+use std::collections::HashSet;
 use std::fmt::Write;
 
 /// The first line, which says that it is such a text and in which version.
 const HEAD: &str = "kp-state 1";
 /// More than any group can have; a longer one is something else.
-pub const TEXT_MAX_BYTES: usize = 64 << 20;
+pub const TEXT_MAX_BYTES: usize = 8 << 20;
 
 /// Where a text cannot be read, and why.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -69,6 +70,7 @@ fn sections(text: &str) -> Result<Vec<GroupOverrides>, Unreadable> {
     let missing = || format!("\"{HEAD}\" is missing: these are no run-time changes of kp");
     let mut groups: Vec<GroupOverrides> = Vec::new();
     let mut begun = false;
+    let mut added: HashSet<(usize, String)> = HashSet::new();
     for (number, line) in (1..).zip(text.lines()) {
         let fail = |text: String| Unreadable { line: number, text };
         let words = split_words(line).map_err(|why| fail(why.to_owned()))?;
@@ -87,10 +89,16 @@ fn sections(text: &str) -> Result<Vec<GroupOverrides>, Unreadable> {
             }
             ["upstream", name] => groups.push(GroupOverrides::new(name)),
             _ => {
+                let place = groups.len();
                 let group = groups.last_mut();
                 let group = group
                     .ok_or_else(|| fail("no \"upstream NAME\" stands before this".to_owned()))?;
                 read(group, &words).map_err(fail)?;
+                if let (["add", ..], Some(server)) = (words.as_slice(), group.added.last())
+                    && !added.insert((place, server.name.clone()))
+                {
+                    return Err(fail(format!("{} is added twice", server.name)));
+                }
             }
         }
     }
@@ -200,9 +208,6 @@ fn read(group: &mut GroupOverrides, words: &[&str]) -> Result<(), String> {
         ["add", address, ..] => {
             parse_address(address).map_err(text)?;
             let server = parse_server(words.get(1..).unwrap_or_default()).map_err(text)?;
-            if group.added.iter().any(|other| other.name == server.name) {
-                return Err(format!("{} is added twice", server.name));
-            }
             group.added.push(server);
         }
         ["up", peer] => group.push(peer, Setting::Up),

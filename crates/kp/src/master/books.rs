@@ -8,6 +8,8 @@ use kp_sys::clock;
 const EVERY_MS: u64 = 1_000;
 const FOR_MS: u64 = 30_000;
 const RECLAIM_MS: u64 = 60_000;
+/// So soon where they are needed: each change of weights in a large group with a zone takes a row for each of its peers.
+const RECLAIM_SOON_MS: u64 = 250;
 /// Labelled series stay longer: whoever reads them once a minute sees their last values, and a graph does not break where a
 /// peer is gone for a while. Where room is scarce, since addresses of names come and go, they go with the others.
 const RECLAIM_SERIES_MS: u64 = 300_000;
@@ -23,6 +25,8 @@ pub(super) struct Books {
     /// Rows of checks likewise.
     idle_checks: Vec<bool>,
     reclaim_ms: u64,
+    /// Rows of peers are needed before that.
+    soon_ms: Option<u64>,
     /// Series likewise.
     idle_series: IdleSeries,
     reclaim_series_ms: u64,
@@ -40,13 +44,32 @@ impl Books {
 
     /// When [`Books::look`] has something to do.
     pub(super) fn due_ms(&self) -> Option<u64> {
-        let dues = [self.due_ms, Some(self.reclaim_ms), self.sampler.due_ms()];
+        let dues = [
+            self.due_ms,
+            self.soon_ms,
+            Some(self.reclaim_ms),
+            self.sampler.due_ms(),
+        ];
         dues.into_iter().flatten().min()
+    }
+
+    /// Where few rows of peers are left, those that nobody uses are taken back soon.
+    fn hurry(&mut self, shm: &Shm, now_ms: u64) {
+        let due = self.soon_ms.is_some_and(|soon| soon <= now_ms);
+        if due {
+            shm.peers().reclaim(&mut self.idle);
+        }
+        let is_scarce = shm.peers().room() < shm.peers().capacity() / 2;
+        self.soon_ms = match self.soon_ms.filter(|_| !due) {
+            Some(soon) => Some(soon),
+            None => is_scarce.then_some(now_ms + RECLAIM_SOON_MS),
+        };
     }
 
     /// Compares them, if it is time. `sampled`: a page shows the last hour.
     pub(super) fn look(&mut self, shm: &Shm, sampled: bool, now_ms: u64) {
         self.sampler.look(shm, sampled, now_ms, clock::unix_ms());
+        self.hurry(shm, now_ms);
         if self.due_ms.is_some_and(|due| due <= now_ms) {
             self.repair.sweep(shm);
             let again = now_ms < self.until_ms || self.repair.is_suspicious();
@@ -77,7 +100,7 @@ impl Books {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kp_shm::SeriesKind;
+    use kp_shm::{Key, PeerRow, SeriesKind};
     use std::collections::VecDeque;
 
     /// A name that has two other addresses every second, for an hour, in the smallest tables there are: nobody is without
@@ -124,5 +147,28 @@ mod tests {
             shm.series().info(row.index()).is_none()
         });
         assert!((300..=660).contains(&gone_s.unwrap()), "{gone_s:?}");
+    }
+
+    /// Each change of a weight in a group with a zone takes a row for each of its peers, and gives back the old ones.
+    #[test]
+    fn a_change_each_second_of_a_large_group_leaves_room_for_the_next() {
+        const PEERS: usize = 1_000;
+        let shm = Shm::private().unwrap();
+        let process = shm.scoreboard().claim(1, 0);
+        let (mut books, mut held) = (Books::default(), Vec::<PeerRow>::new());
+        for second in 1..=120_u64 {
+            let now_ms = second * 1_000;
+            let rows = (0..PEERS).map(|peer| {
+                let key = Key::of(&[&second.to_le_bytes(), &peer.to_le_bytes()]);
+                shm.peers().claim(key, process)
+            });
+            let rows = rows.collect();
+            for row in std::mem::replace(&mut held, rows) {
+                shm.peers().leave(row);
+            }
+            books.look(&shm, false, now_ms);
+            assert!(books.due_ms().is_some_and(|due| due > now_ms));
+        }
+        assert_eq!(shm.peers().overflows(), 0);
     }
 }

@@ -11,7 +11,9 @@ use crate::crew::Crew;
 use crate::report;
 use crate::state::{Adopted, Kept, StateFiles};
 use kp_config::Config;
-use kp_config::overrides::{Act, Change, Complaint, Ground, Overrides, quoted};
+use kp_config::model::{PeerAddress, Upstream};
+use kp_config::overrides::{Act, Change, Complaint, Emptied, Ground, Overrides, quoted};
+use kp_shm::{CheckState, Shm};
 use kp_sys::{clock, memfile};
 use kp_worker::{Snapshot, Version};
 use std::os::fd::OwnedFd;
@@ -152,7 +154,8 @@ impl Master {
         let config = &crew.prepared.config;
         let resolved = kp_worker::resolved(config, &self.house.shm, now_ms);
         let ground = Ground::new(&config.http.upstreams, &resolved);
-        let next = judged(&crew.overrides, changes, &ground, force)?;
+        let shm = self.house.shm;
+        let next = judged(&crew.overrides, changes, &ground, force, &shm)?;
         let forget = forgotten(changes, &ground);
         self.steering.states.keep(&next, config)?;
         for change in changes {
@@ -160,13 +163,10 @@ impl Master {
             log::info!(target: "notice", "changed at run time: {}", words.join(" "));
         }
         let mut next = Some(Rc::new(next));
-        let shm = self.house.shm;
         for crew in &mut self.crews {
             crew.overrides = match next.take_if(|_| Some(crew.number) == serving) {
                 Some(next) => next,
-                None => Rc::new(as_far_as_it_fits(crew, changes, force, |config| {
-                    kp_worker::resolved(config, &shm, now_ms)
-                })),
+                None => Rc::new(as_far_as_it_fits(crew, changes, force, &shm, now_ms)),
             };
         }
         self.steering.version.0 += 1;
@@ -299,23 +299,53 @@ fn judged(
     changes: &[Change],
     ground: &Ground<'_>,
     force: bool,
+    shm: &Shm,
 ) -> Result<Overrides, Refusal> {
     let mut next = before.clone();
     for (number, change) in (1..).zip(changes) {
         let applied = next.apply(change, ground);
         applied.map_err(|complaint| refusal(number, complaint))?;
     }
-    let emptied = ground.emptied(before, &next);
-    if !force && !emptied.is_empty() {
-        let names: Vec<String> = emptied.iter().map(|name| format!("\"{name}\"")).collect();
-        let which = match names.as_slice() {
-            [one] => format!("upstream {one}"),
-            many => format!("upstreams {}", many.join(", ")),
-        };
-        let refusal = Refusal::new(format!("{which} would have no usable peer left"));
-        return Err(refusal.hint("--force does it nevertheless"));
+    if force {
+        return Ok(next);
     }
-    Ok(next)
+    match ground.emptied(before, &next, passes(shm)).as_slice() {
+        [] => Ok(next),
+        emptied => Err(empties(emptied)),
+    }
+}
+
+fn empties(emptied: &[Emptied<'_>]) -> Refusal {
+    let names = emptied.iter().map(|one| format!("\"{}\"", one.upstream));
+    let names: Vec<String> = names.collect();
+    let which = match names.as_slice() {
+        [one] => format!("upstream {one}"),
+        many => format!("upstreams {}", many.join(", ")),
+    };
+    let refusal = Refusal::new(format!("{which} would have no usable peer left"));
+    refusal.hint(match emptied.iter().any(|one| one.unhealthy) {
+        true => {
+            "health checks let no requests go to those that are left; --force does it nevertheless"
+        }
+        false => "--force does it nevertheless",
+    })
+}
+
+/// Whether health checks let requests go to a peer, as far as is known. One that nobody has checked yet passes, unless its
+/// first pass is mandatory.
+fn passes(shm: &Shm) -> impl Fn(&Upstream, &PeerAddress) -> bool + use<> {
+    let checks = shm.checks();
+    move |upstream, address| {
+        let peer = address.to_string();
+        upstream.checks.iter().all(|check| {
+            let found = checks.look(&upstream.name, &peer, &check.identity);
+            match found.map_or(CheckState::Unknown, |(state, _)| state) {
+                CheckState::Healthy => true,
+                CheckState::Unhealthy => false,
+                CheckState::Unknown => !check.mandatory,
+            }
+        })
+    }
 }
 
 /// The same for a generation that does not serve, or not yet: what does not fit it is left out.
@@ -323,10 +353,11 @@ fn as_far_as_it_fits(
     crew: &Crew,
     changes: &[Change],
     force: bool,
-    resolved: impl Fn(&Config) -> kp_config::overrides::Resolved,
+    shm: &Shm,
+    now_ms: u64,
 ) -> Overrides {
     let config = &crew.prepared.config;
-    let resolved = resolved(config);
+    let resolved = kp_worker::resolved(config, shm, now_ms);
     let ground = Ground::new(&config.http.upstreams, &resolved);
     let mut next = (*crew.overrides).clone();
     for change in changes {
@@ -334,8 +365,8 @@ fn as_far_as_it_fits(
         let _ = next.apply(change, &ground);
     }
     if !force {
-        for name in ground.emptied(&crew.overrides, &next) {
-            next.restore(name, &crew.overrides);
+        for emptied in ground.emptied(&crew.overrides, &next, passes(shm)) {
+            next.restore(emptied.upstream, &crew.overrides);
         }
     }
     next
@@ -369,9 +400,10 @@ pub(crate) fn settled(overrides: &Overrides, ground: &Ground<'_>) -> Overrides {
             log::info!(target: "notice", "upstream \"{}\": a run-time change is in force: {}", group.name(), words.join(" "));
         }
     }
-    for name in ground.emptied(&Overrides::default(), &settled) {
+    for emptied in ground.emptied(&Overrides::default(), &settled, |_, _| true) {
         log::warn!(
-            "upstream \"{name}\" has no usable peer: run-time changes have taken out all it has"
+            "upstream \"{}\" has no usable peer: run-time changes have taken out all it has",
+            emptied.upstream
         );
     }
     settled
