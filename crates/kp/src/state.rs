@@ -168,7 +168,7 @@ impl StateFiles {
         let written = files.iter().try_for_each(|(path, text)| {
             let unfinished = beside(path, UNFINISHED);
             write_new(&unfinished, text)
-                .map_err(|error| Complaint::new(report::failed("write()", &unfinished, &error)))
+                .map_err(|error| unkept(report::failed("write()", &unfinished, &error)))
         });
         let placed = written.and_then(|()| self.place(&files));
         if placed.is_err() {
@@ -186,7 +186,7 @@ impl StateFiles {
                 for (path, _) in files.iter().take(at) {
                     self.put_back(path);
                 }
-                return Err(Complaint::new(report::failed("rename()", path, &error)));
+                return Err(unkept(report::failed("rename()", path, &error)));
             }
         }
         for (path, text) in files {
@@ -216,6 +216,10 @@ impl StateFiles {
 fn with_state(config: &Config) -> impl Iterator<Item = (&Upstream, &Path)> {
     let upstreams = config.http.upstreams.iter();
     upstreams.filter_map(|upstream| Some((upstream, upstream.state.as_ref()?.value.as_path())))
+}
+
+fn unkept(error: String) -> Complaint {
+    Complaint::new(error).hint("nothing was changed, since it could not be kept")
 }
 
 fn write_new(path: &Path, text: &str) -> io::Result<()> {

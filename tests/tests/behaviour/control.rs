@@ -410,15 +410,20 @@ fn others_may_not_ask_and_are_told_so() {
     let (code, stderr) = as_nobody(&["status"]);
     assert_eq!(code, Some(0), "that it runs can be seen");
     assert!(stderr.contains(reason), "{stderr}");
+    let (code, stderr) = as_nobody(&["ctl", "requests"]);
+    assert_eq!(code, Some(1));
+    assert!(stderr.contains(reason), "{stderr}");
     // Who gets past the mode of the file is refused by name.
     let open = fs::Permissions::from_mode(0o666);
     fs::set_permissions(kp.path("kp.ctl"), open).expect("changing a mode");
-    let (code, stderr) = as_nobody(&["-s", "reopen"]);
-    assert_eq!(code, Some(1));
-    assert!(
-        stderr.contains("only root and the user of the master process may ask"),
-        "{stderr}"
-    );
+    for arguments in [&["-s", "reopen"][..], &["ctl", "log-level", "debug"]] {
+        let (code, stderr) = as_nobody(arguments);
+        assert_eq!(code, Some(1));
+        assert!(
+            stderr.contains("only root and the user of the master process may ask"),
+            "{stderr}"
+        );
+    }
 }
 
 const UPGRADE: &str =

@@ -65,6 +65,7 @@ mod status;
 mod status_page;
 mod steered_load;
 mod steering;
+mod steering_mishaps;
 mod sticky;
 mod streaming;
 mod tls;

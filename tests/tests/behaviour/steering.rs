@@ -22,7 +22,7 @@ const TEXT: &str =
 const SECOND: Duration = Duration::from_secs(1);
 const LONG: Duration = Duration::from_secs(60);
 
-fn setup(servers: &[&Origin], upstream: &str) -> Setup {
+pub(crate) fn setup(servers: &[&Origin], upstream: &str) -> Setup {
     let lines: String = servers
         .iter()
         .map(|origin| format!("server {};", origin.address()))
@@ -31,7 +31,7 @@ fn setup(servers: &[&Origin], upstream: &str) -> Setup {
 }
 
 /// What the master answers to a command; the flag: it was done.
-fn ask(kp: &Kp, command: &Value) -> (bool, Value) {
+pub(crate) fn ask(kp: &Kp, command: &Value) -> (bool, Value) {
     let command = command.to_string();
     let mut asker = UnixStream::connect(kp.path("kp.ctl")).expect("connecting");
     asker.set_read_timeout(Some(SOON)).expect("a time limit");
@@ -44,13 +44,13 @@ fn ask(kp: &Kp, command: &Value) -> (bool, Value) {
     (word == "ok", serde_json::from_str(rest).expect("JSON"))
 }
 
-fn command(changes: &[&str], force: bool) -> Value {
+pub(crate) fn command(changes: &[&str], force: bool) -> Value {
     let words = |text: &&str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
     let changes: Vec<Vec<String>> = changes.iter().map(words).collect();
     json!({"command": "change", "changes": changes, "force": force})
 }
 
-fn change(kp: &Kp, changes: &[&str]) -> Value {
+pub(crate) fn change(kp: &Kp, changes: &[&str]) -> Value {
     let (done, answer) = ask(kp, &command(changes, false));
     assert!(done, "{changes:?}: {answer}");
     assert_eq!(answer["silent"], json!([]), "{answer}");
@@ -58,14 +58,14 @@ fn change(kp: &Kp, changes: &[&str]) -> Value {
 }
 
 /// Why it is refused, with the hint.
-fn refused(kp: &Kp, changes: &[&str]) -> String {
+pub(crate) fn refused(kp: &Kp, changes: &[&str]) -> String {
     let (done, answer) = ask(kp, &command(changes, false));
     assert!(!done, "{changes:?}: {answer}");
     let text = |key: &str| answer[key].as_str().unwrap_or_default().to_owned();
     format!("{} ({})", text("error"), text("hint"))
 }
 
-fn counts(kp: &Kp, count: usize) -> BTreeMap<String, usize> {
+pub(crate) fn counts(kp: &Kp, count: usize) -> BTreeMap<String, usize> {
     let mut counts = BTreeMap::new();
     for _ in 0..count {
         let answer = kp.get("/");
@@ -75,7 +75,7 @@ fn counts(kp: &Kp, count: usize) -> BTreeMap<String, usize> {
     counts
 }
 
-fn counted(pairs: &[(&str, usize)]) -> BTreeMap<String, usize> {
+pub(crate) fn counted(pairs: &[(&str, usize)]) -> BTreeMap<String, usize> {
     let pairs = pairs.iter();
     pairs
         .map(|(name, count)| ((*name).to_owned(), *count))
