@@ -201,7 +201,7 @@ impl Worker {
             [message::LOGS, high, low, ..] => {
                 self.flush_logs(true);
                 self.logs
-                    .reopened(usize::from(u16::from_be_bytes([*high, *low])), &fds);
+                    .reopened(usize::from(u16::from_be_bytes([*high, *low])), fds);
                 if let Some(channel) = &self.own.channel {
                     // A master that does not take it is on its way out, or will tell that this worker is stuck.
                     let taken = [message::LOGS, *high, *low];
