@@ -325,6 +325,50 @@ const FAMILIES: &[(&str, &str)] = &[
     ("ancient_browser", "map $http_user_agent to a variable"),
     ("modern_browser", "map $http_user_agent to a variable"),
     ("postpone_gzipping", NO_PACKING),
+    (
+        "more_",
+        "use add_header and proxy_hide_header for responses, proxy_set_header for requests; server_tokens for `Server`",
+    ),
+    (
+        "echo",
+        "use `return 200 text`; other things let an upstream do",
+    ),
+    (
+        "vhost_traffic_status",
+        "kp measures by itself: `metrics;` in a location is for Prometheus, `status;` for people",
+    ),
+    (
+        "check",
+        "see health_check in the upstream's location, and match for what its answer must be",
+    ),
+    (
+        "modsecurity",
+        "kp does not look into requests for attacks: keep a firewall for web applications in front of it or behind it",
+    ),
+    (
+        "pagespeed",
+        "kp passes bodies on as they are: let the application build small pages",
+    ),
+    (
+        "fancyindex",
+        "kp does not list directories: let an upstream do it, or put an index.html there",
+    ),
+    (
+        "rtmp",
+        "kp speaks HTTP only: keep another proxy for other protocols",
+    ),
+    (
+        "passenger_",
+        "kp speaks HTTP with its upstreams: run the application as an HTTP server and use proxy_pass",
+    ),
+    (
+        "balancer_by_lua",
+        "kp runs no scripts: it has least_conn, random, hash, ip_hash and sticky",
+    ),
+    (
+        "log_by_lua",
+        "kp runs no scripts: log_format can write JSON, access_log can write to syslog",
+    ),
     ("limit_zone", "it is called limit_conn_zone now"),
 ];
 

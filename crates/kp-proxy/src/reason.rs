@@ -431,6 +431,7 @@ impl Reason {
 
 #[cfg(test)]
 mod page;
+mod status;
 
 #[cfg(test)]
 mod tests {

@@ -66,7 +66,7 @@ mod waiting;
 mod wheel;
 
 pub use heritage::{Heritage, exit, message};
-pub use kp_proxy::regex_problems;
+pub use kp_proxy::{Reason, Side, regex_problems};
 pub use names::resolved;
 pub use steer::{Snapshot, Version};
 

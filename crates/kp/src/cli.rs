@@ -458,7 +458,7 @@ mod tests {
             ("schema a b", "usage: kp schema [context]"),
             (
                 "explain -t x",
-                "usage: kp explain [-p prefix] [-c filename] [-g directives] [directive | $variable]",
+                "usage: kp explain [-p prefix] [-c filename] [-g directives] [directive | $variable | reason | status]",
             ),
             (
                 "demo-upstream 70000 one",

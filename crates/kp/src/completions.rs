@@ -1,8 +1,8 @@
 //! Writes the shells' completions in `etc/completions` from the help and from the commands of `kp ctl`:
 //! `UPDATE=1 cargo test -p kp completions`.
 //!
-//! Words and options are completed, files where one is named, and the levels of `log-level`; not the names of upstreams and
-//! peers, for which a master would have to be asked at every press of a key.
+//! Words and options are completed, files where one is named, what `explain` knows, and the levels of `log-level`; not the
+//! names of upstreams and peers, for which a master would have to be asked at every press of a key.
 
 use crate::cli::ORDERS;
 use crate::ctl::words::FORMS;
@@ -77,6 +77,17 @@ impl Table {
         }
         table.choose("ctl", "--json", "the master's answer as it is");
         table.choice("convert").files = true;
+        let mut names: Vec<&str> = kp_config::directives::all()
+            .map(|entry| entry.name)
+            .chain(kp_worker::Reason::ALL.iter().map(|reason| reason.token()))
+            .collect();
+        names.sort_unstable();
+        for name in names {
+            table.choose("explain", name, "");
+        }
+        for context in kp_config::schema::contexts() {
+            table.choose("schema", &context, "");
+        }
         table
     }
 

@@ -105,15 +105,33 @@ fn tell(done: &Converted, order: &Order) -> ExitCode {
             );
         }
     }
-    match done.gaps.len() {
-        0 if done.differences.is_empty() => return ExitCode::SUCCESS,
+    if done.gaps.is_empty() && done.differences.is_empty() {
+        return ExitCode::SUCCESS;
+    }
+    let (here, inside) = gaps(done);
+    match here {
         0 => {}
         1 => {
             report::say("1 thing is not in the YAML: see above; where it stood there is a comment");
         }
-        gaps => report::say(format_args!(
-            "{gaps} things are not in the YAML: see above; where they stood there are comments"
+        here => report::say(format_args!(
+            "{here} things are not in the YAML: see above; where they stood there are comments"
         )),
     }
+    if inside > 0 {
+        report::say(format_args!(
+            "of the files that stay as they are, {inside} of the things above must be changed before kp takes them"
+        ));
+    }
     ExitCode::from(INCOMPLETE)
+}
+
+/// How many gaps are in what was converted, and how many in files that are included as they are.
+fn gaps(done: &Converted) -> (usize, usize) {
+    let stays = |gap: &&kp_config::Diagnostic| {
+        let file = gap.span.and_then(|span| done.sources.file(span.file));
+        file.is_some_and(|file| done.included.contains(&file.path))
+    };
+    let inside = done.gaps.iter().filter(stays).count();
+    (done.gaps.len() - inside, inside)
 }

@@ -70,7 +70,7 @@ Usage: kp [-?hvVtTq] [-s signal] [-p prefix]
        kp status [-p prefix] [-e filename] [-c filename] [-g directives]
        kp ctl [-p prefix] [-e filename] [-c filename] [-g directives]
               [--json] [--force] COMMAND ...
-       kp explain [-p prefix] [-c filename] [directive | $variable]
+       kp explain [-p prefix] [-c filename] [directive | $variable | reason | status]
        kp convert [--inline] [-o filename] nginx.conf
        kp schema [context]
        kp demo-upstream PORT NAME
@@ -94,7 +94,8 @@ Options:
 status shows what the running master does, its generations of workers and what each worker is busy with.
 Its exit code: 0 kp runs, 1 it is dead and has left its pid file, 3 it does not run, 4 unknown.
 ctl looks into the running master and steers it; kp ctl -h lists its commands.
-explain tells what a directive or a variable is, and what it does in the configuration; alone it lists all of them.
+explain tells what a directive or a variable is, and what it does in the configuration; of a reason (the word of
+$kp_reason) or a status such as 502, what it means and where to look; alone it lists every directive, variable and reason.
 convert prints a configuration in nginx's syntax as YAML, and tells what of it kp does not support.
 Its exit code: 0 all of it is there, 1 something is missing, 2 it cannot be read.
 schema prints a JSON Schema of the YAML form, with which editors complete and check.

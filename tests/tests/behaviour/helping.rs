@@ -75,6 +75,43 @@ fn explain_tells_what_holds_in_this_configuration() {
 }
 
 #[test]
+fn explain_tells_what_a_reason_means() {
+    let folder = tempfile::tempdir().unwrap();
+    let explained = |name: &str| texts(&run(folder.path(), &["explain", name]));
+    let (code, said, complaint) = explained("upstream_closed");
+    assert_eq!((code, complaint.as_str()), (Some(0), ""));
+    for part in [
+        "The peer closed before its response head was complete.",
+        "  status    502\n",
+        "kp_failures_total{reason=\"upstream_closed\",side=\"upstream\"}",
+    ] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    let (code, said, _) = explained("504");
+    assert_eq!(code, Some(0));
+    for token in ["connect_timeout", "upstream_timeout", "try_timeout"] {
+        assert!(said.contains(&format!("\n  {token} ")), "{token}: {said}");
+    }
+    // A directive and a reason.
+    let (_, said, _) = explained("return");
+    assert!(
+        said.starts_with("return ") && said.contains("\nreturn, a reason\n"),
+        "{said}"
+    );
+    let (code, said, complaint) = explained("upstream_close");
+    assert_eq!((code, said.as_str()), (Some(1), ""));
+    assert_eq!(
+        complaint,
+        "kp: unknown reason \"upstream_close\": did you mean \"upstream_closed\"?\n"
+    );
+    let (_, said, _) = texts(&run(folder.path(), &["explain"]));
+    assert!(
+        said.contains("Reasons, the upstream's:\n") && said.contains(" upstream_closed "),
+        "{said}"
+    );
+}
+
+#[test]
 fn a_converted_configuration_serves_the_same() {
     let origin = Origin::named("one");
     let folder = tempfile::tempdir().unwrap();

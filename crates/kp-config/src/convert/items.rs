@@ -132,6 +132,7 @@ impl Reader<'_> {
     /// Takes the comments between two tokens.
     fn gap(&mut self, to: usize) {
         let gap = self.text.get(self.end..to).unwrap_or_default();
+        let gap = gap.strip_prefix('\u{feff}').unwrap_or(gap);
         for (number, line) in gap.split('\n').enumerate() {
             let line = line.trim();
             let Some(comment) = line.strip_prefix('#') else {

@@ -277,6 +277,23 @@ fn brings(item: &Item, files: &[(FileId, &crate::syntax::Source)]) -> Names {
     }
 }
 
+/// How a comment begins that stands for something that is not in the YAML.
+const NOT_CONVERTED: &str = " not converted:";
+
+/// Whether leaving a directive out lets in who was kept out before.
+fn is_guard(name: &str) -> bool {
+    const GUARDS: [&str; 7] = [
+        "access_by_lua",
+        "auth_",
+        "deny",
+        "modsecurity",
+        "secure_link",
+        "ssl_ocsp",
+        "valid_referers",
+    ];
+    GUARDS.iter().any(|guard| name.starts_with(guard))
+}
+
 /// Turns what cannot be in the YAML into comments.
 fn remove(items: &mut Items, gaps: &[Diagnostic], sources: &Sources, removed: &mut Vec<Span>) {
     let mut comments: Vec<String> = Vec::new();
@@ -288,7 +305,12 @@ fn remove(items: &mut Items, gaps: &[Diagnostic], sources: &Sources, removed: &m
         if let Some(gap) = gap {
             removed.push(item.head.name.span);
             comments.append(&mut item.comments);
-            comments.push(format!(" not converted: {}", gap.message));
+            let guards = if is_guard(item.name()) {
+                "; WITHOUT IT EVERYBODY IS LET IN HERE"
+            } else {
+                ""
+            };
+            comments.push(format!("{NOT_CONVERTED} {}{guards}", gap.message));
             let file = sources.file(item.head.name.span.file);
             let text = file.and_then(|file| file.text.get(item.bytes.0..item.bytes.1));
             let lines = text.unwrap_or_default().lines();

@@ -7,6 +7,11 @@ pub(super) fn word(text: &str) -> String {
     if is_bare(text) {
         return text.to_owned();
     }
+    quoted_word(text)
+}
+
+/// A word in nginx's syntax, in quotes.
+pub(super) fn quoted_word(text: &str) -> String {
     let quote = if text.contains('"') && !text.contains('\'') {
         '\''
     } else {
@@ -114,7 +119,7 @@ fn is_plain(text: &str, flow: bool) -> bool {
         && !text.contains(": ")
         && !text.contains(" #")
         && !text.chars().any(is_unusual)
-        && !(flow && text.contains([',', '[', ']', '{', '}']))
+        && !(flow && text.contains([',', '[', ']', '{', '}', '?']))
         && !WORDS_OF_YAML.iter().any(|word| special(word))
 }
 
@@ -160,6 +165,8 @@ mod tests {
             ("http://a", true, "http://a"),
             ("a, b", false, "a, b"),
             ("a, b", true, "\"a, b\""),
+            // Some readers of YAML take it for the mark of a key.
+            ("/a?", true, "\"/a?\""),
             ("[::]:80", false, "\"[::]:80\""),
             ("*.a", false, "\"*.a\""),
             ("on", false, "\"on\""),

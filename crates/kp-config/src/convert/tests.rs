@@ -193,7 +193,7 @@ fn a_part_of_a_configuration_is_converted_as_what_it_is() {
     assert_eq!(done.gaps.len(), 1);
     assert!(
         done.yaml
-            .starts_with("server:\n  listen: 80\n  location:\n    # not converted"),
+            .starts_with("server:\n  listen: 80\n  # not converted"),
         "{}",
         done.yaml
     );
@@ -453,4 +453,64 @@ proptest! {
             }
         }
     }
+}
+
+#[test]
+fn the_comment_behind_a_byte_order_mark_stays() {
+    let yaml = converted("\u{feff}# Für alle\r\nevents { }\r\nhttp { # oft\r\n}\r\n");
+    assert_eq!(yaml, "# Für alle\nevents: {}\n# oft\nhttp: {}\n");
+}
+
+#[test]
+fn a_quoted_end_of_a_condition_keeps_its_quotes() {
+    let text = r#"events { } http { server {
+  if ($args ~ "id=(\d{2,5})") { return 410; }
+  if ($host != 'a') { return 404; }
+} }"#;
+    let yaml = converted(text);
+    for part in [r#"($args ~ "id=(\d{2,5})"):"#, r#"($host != "a"):"#] {
+        assert!(yaml.contains(part), "{part}: {yaml}");
+    }
+}
+
+/// The braces and quotes of Lua are none of nginx's syntax.
+#[test]
+fn a_block_of_lua_is_one_gap() {
+    let text = r#"events { } http { server { location / {
+  access_by_lua_block {
+    -- don't }
+    if x == "}" then say('{') end
+  }
+  proxy_pass http://127.0.0.1:1;
+} } }"#;
+    let done = converted_files(&[("nginx.conf", text)], false);
+    let found = render(&done.gaps, &done.sources);
+    assert_eq!(done.gaps.len(), 1, "{found}");
+    assert!(found.contains("kp runs no scripts"), "{found}");
+    for part in [
+        "# not converted: unknown directive \"access_by_lua_block\"; WITHOUT IT EVERYBODY IS LET IN HERE\n",
+        "#       -- don't }\n",
+        "proxy_pass: http://127.0.0.1:1\n",
+    ] {
+        assert!(done.yaml.contains(part), "{part}: {}", done.yaml);
+    }
+}
+
+#[test]
+fn what_is_left_out_stands_above_the_group_that_follows() {
+    let text = "events { } http { geo $n { default 1; } map $host $a { default 1; } server { auth_basic x; return 200 $a; } }";
+    let done = converted_files(&[("nginx.conf", text)], false);
+    let expected = r#"events: {}
+http:
+  # not converted: unknown directive "geo"
+  #   geo $n { default 1; }
+  map:
+    $host $a:
+      default: 1
+  server:
+    # not converted: unknown directive "auth_basic"; WITHOUT IT EVERYBODY IS LET IN HERE
+    #   auth_basic x;
+    return: 200 $a
+"#;
+    assert_eq!(done.yaml, expected);
 }

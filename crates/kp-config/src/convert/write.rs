@@ -2,7 +2,7 @@
 
 use super::items::{Item, Items};
 use super::order::{self, Group};
-use super::scalar::{is_bare, scalar, word, words};
+use super::scalar::{is_bare, quoted_word, scalar, word, words};
 use crate::directives::{BlockKind, Entry};
 use crate::scope::Scope;
 
@@ -357,14 +357,16 @@ impl Writer {
                 None => mappings.push(vec![number]),
             }
         }
-        if let Some(first) = group.items.first().filter(|first| first.apart) {
-            self.above(
-                &Item {
-                    comments: Vec::new(),
-                    ..Item::clone(first)
-                },
-                indent,
-            );
+        // What was left out in front of the first one is no part of the group.
+        let is_loss = |comment: &String| comment.starts_with(super::NOT_CONVERTED);
+        let first = group.items.first();
+        let hoisted = first.is_some_and(|first| first.comments.iter().any(is_loss));
+        if let Some(first) = first.filter(|first| first.apart || hoisted) {
+            let mut head = Item::clone(first);
+            if !hoisted {
+                head.comments.clear();
+            }
+            self.above(&head, indent);
         }
         self.pair(indent, group.name, "", None);
         let is_list = mappings.len() > 1;
@@ -375,14 +377,12 @@ impl Writer {
                     else {
                         continue;
                     };
-                    let apart = item.apart && number > 0;
-                    writer.above(
-                        &Item {
-                            apart,
-                            ..Item::clone(item)
-                        },
-                        indent,
-                    );
+                    let mut head = Item::clone(item);
+                    head.apart &= number > 0;
+                    if number == 0 && hoisted {
+                        head.comments.clear();
+                    }
+                    writer.above(&head, indent);
                     writer.value(indent, &scalar(key, false), item, inside);
                 }
             };
@@ -435,7 +435,20 @@ fn block_key(item: &Item) -> String {
     match item.args().count() {
         // Nothing but a blank is no argument; an empty text would be one.
         0 => " ".to_owned(),
+        _ if item.name() == "if" => condition(item),
         _ => words(item.args()),
+    }
+}
+
+/// The arguments of `if`. A parenthesis that stands by itself stood behind a quote, where it needs no blank.
+fn condition(item: &Item) -> String {
+    let args: Vec<&str> = item.args().collect();
+    match args.as_slice() {
+        [before @ .., last, ")"] => {
+            let head = words(before.iter().copied());
+            format!("{head} {})", quoted_word(last))
+        }
+        args => words(args.iter().copied()),
     }
 }
 

@@ -194,7 +194,7 @@ fn about_variable(name: &str, tree: Option<&Tree>) -> Result<String, String> {
 }
 
 /// Names with blanks between them, in lines of 100 columns.
-fn wrapped(names: impl Iterator<Item = String>, out: &mut String) {
+pub fn wrapped(names: impl Iterator<Item = String>, out: &mut String) {
     let mut column = 0;
     for name in names {
         if column > 0 && column + name.len() + 1 > 100 {

@@ -70,9 +70,14 @@ fn names(here: Here<'_>) -> Vec<Diagnostic> {
     found
 }
 
-/// Whether an expression for an origin leaves its beginning or its end open.
+/// Whether an expression for an origin leaves its beginning or its end open. A dot or the slashes in front of a host begin
+/// it, too: `\.example\.com$` fits no host but those below `example.com`.
 fn is_open(pattern: &str) -> bool {
-    !pattern.starts_with('^') || !pattern.ends_with('$')
+    let begins = ["^", "(^", "\\.", "//", "://"];
+    let is_begun = begins.iter().any(|start| pattern.starts_with(start));
+    !is_begun
+        || !pattern.ends_with(['$', ')'])
+        || pattern.ends_with(')') && !pattern.ends_with("$)")
 }
 
 fn open_origin(span: crate::Span, pattern: &str) -> Diagnostic {

@@ -1,6 +1,6 @@
 //! Traps of paths: where a location matches more or less than it seems to, and files lie elsewhere.
 
-use super::Here;
+use super::{Here, inside};
 use crate::diagnostic::Diagnostic;
 
 /// Looks at one directive.
@@ -102,7 +102,12 @@ fn open_extension(here: Here<'_>) -> Option<Diagnostic> {
         && extension
             .chars()
             .all(|one| one.is_ascii_alphanumeric() || matches!(one, '(' | ')' | '|' | '?' | ':'));
-    if before.starts_with('^') || before.ends_with('/') || !is_extension {
+    let is_name = extension.starts_with(|one: char| one.is_ascii_alphabetic() || one == '(');
+    if before.starts_with('^') || before.ends_with('/') || !is_extension || !is_name {
+        return None;
+    }
+    // What is refused may well be refused in the middle, too.
+    if refuses(here.directive) {
         return None;
     }
     let letters: String = extension
@@ -115,6 +120,18 @@ fn open_extension(here: Here<'_>) -> Option<Diagnostic> {
         format!("\"{pattern}\" fits in the middle of a path, too: \"/a.{letters}/b\""),
         format!("an expression for the end of a path ends with \"$\": `{pattern}$`"),
     ))
+}
+
+/// Whether a location lets nobody in.
+fn refuses(location: &crate::syntax::Directive) -> bool {
+    inside(location).iter().any(|one| {
+        let first = one.args.first().map(|word| word.text.as_str());
+        match one.name.text.as_str() {
+            "deny" => first == Some("all"),
+            "return" => first.is_some_and(|code| code.starts_with('4')),
+            _ => false,
+        }
+    })
 }
 
 /// A root that holds what nobody wants to publish.

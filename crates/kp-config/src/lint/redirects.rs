@@ -44,7 +44,9 @@ fn decoded(here: Here<'_>) -> Option<Diagnostic> {
 /// With variables in the host, a path replaces the whole URI of the request.
 fn swallowing(here: Here<'_>) -> Option<Diagnostic> {
     let location = here.inside("location")?;
-    if location.args.first().is_some_and(|word| word.text == "=") {
+    // Of one path there is nothing to lose, and to a named location things are sent on purpose.
+    let fixed = |word: &crate::syntax::Word| word.text == "=" || word.text.starts_with('@');
+    if location.args.first().is_some_and(fixed) {
         return None;
     }
     let (_, rest) = here.arg(0)?.split_once("://")?;

@@ -111,6 +111,9 @@ fn an_extension_is_at_the_end() {
         "location ~ \\.php$ { root /x; }",
         "location ~ \\.php(/|$) { root /x; }",
         "location ~ /\\.ht { deny all; }",
+        "location ~ \\.ht { deny all; }",
+        "location ~ \\.(git|env) { return 404; }",
+        "location ~ /v1\\.0 { root /x; }",
         "location ~ ^/index\\.php { root /x; }",
         "location ~ /\\. { deny all; }",
     ] {
@@ -174,6 +177,7 @@ fn a_path_behind_a_variable_host() {
         "location /x/ { proxy_pass http://$b$request_uri; }",
         "location /x/ { proxy_pass http://$b/y$is_args$args; }",
         "location = /x { proxy_pass http://$b/y; }",
+        "location @x { proxy_pass http://$b/y; }",
         "location /x/ { proxy_pass http://b/y/; }",
     ] {
         assert_eq!(with(near), [""; 0], "{near}");
@@ -247,6 +251,10 @@ fn origins_of_others() {
         server("if ($http_origin ~ ^https://a\\.b$) { return 204; }"),
         [""; 0]
     );
+    for closed in ["\\.b\\.c$", "//b\\.c$", "(^https://b$|^https://c$)"] {
+        let text = format!("if ($http_origin ~ \"{closed}\") {{ return 204; }}");
+        assert_eq!(server(&text), [""; 0], "{closed}");
+    }
     assert_eq!(
         server("if ($http_user_agent ~ bot) { return 204; }"),
         [""; 0]

@@ -5,6 +5,7 @@
 //! white space, `;`, `{` or `)` may follow. It does not know what a directive is: the parser does. YAML scalars go through
 //! the same code, hence [`Places`].
 
+use super::lua;
 use crate::span::Span;
 use std::borrow::Cow;
 
@@ -83,6 +84,8 @@ pub(crate) struct Lexer<'a> {
     text: &'a str,
     at: usize,
     word_bytes_max: usize,
+    /// The block that comes next holds Lua.
+    lua_next: bool,
 }
 
 impl<'a> Lexer<'a> {
@@ -97,6 +100,7 @@ impl<'a> Lexer<'a> {
             text,
             at,
             word_bytes_max: WORD_BYTES_MAX,
+            lua_next: false,
         }
     }
 
@@ -108,8 +112,21 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    /// The next token; [`Token::End`] for ever at the end.
+    /// The next token; [`Token::End`] for ever at the end. Of a block with Lua only the braces are read.
     pub(crate) fn next(&mut self) -> Lexed {
+        let lexed = self.read();
+        match &lexed.token {
+            Ok(Token::Word { text, .. }) => self.lua_next |= lua::has_lua(text),
+            Ok(Token::Open) if self.lua_next => {
+                self.lua_next = false;
+                self.at = lua::end(self.text, self.at).unwrap_or(self.at);
+            }
+            _ => self.lua_next = false,
+        }
+        lexed
+    }
+
+    fn read(&mut self) -> Lexed {
         self.skip_blanks();
         let from = self.at;
         let Some(byte) = self.peek() else {

@@ -2,6 +2,7 @@
 
 mod complaint;
 pub(crate) mod lexer;
+mod lua;
 pub(crate) mod parser;
 #[cfg(test)]
 mod tests;

@@ -261,10 +261,21 @@ fn split_uri(rest: &str) -> (&str, Option<String>) {
     (authority, uri)
 }
 
+/// Whether this ends a host so that only names of one domain can come out, as in `$1.apps.internal`.
+fn is_domain(part: &Part) -> bool {
+    let Part::Literal(text) = part else {
+        return false;
+    };
+    let host = text.split([':', '/']).next().unwrap_or(text);
+    host.strip_prefix('.')
+        .is_some_and(|domain| domain.contains(|one: char| one.is_alphabetic()))
+}
+
 /// The first variable in the host of a target that the client decides.
 fn host_from_client(template: &Template) -> Option<String> {
     let mut literal = String::new();
-    for part in &template.parts {
+    for (index, part) in template.parts.iter().enumerate() {
+        let bounded = || template.parts.get(index + 1).is_some_and(is_domain);
         match part {
             Part::Literal(text) => {
                 literal.push_str(text);
@@ -273,6 +284,7 @@ fn host_from_client(template: &Template) -> Option<String> {
                     return None;
                 }
             }
+            Part::Capture(_) | Part::Variable(_) if bounded() => return None,
             Part::Capture(number) => return Some(format!("${number}")),
             Part::Variable(variable) => {
                 let name = match variable {

@@ -172,6 +172,14 @@ fn reasons_page() {
     );
 }
 
+/// What people are told is what the table of failures decides.
+#[test]
+fn statuses_are_those_of_the_failures() {
+    for reason in Reason::ALL {
+        assert_eq!(reason.status(), status(*reason), "{}", reason.token());
+    }
+}
+
 /// Every word is used: by a failure, or by an answer that is none.
 #[test]
 fn every_reason_has_a_use() {

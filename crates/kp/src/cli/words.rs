@@ -5,8 +5,7 @@ use crate::convert;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
-const EXPLAIN: &str =
-    "usage: kp explain [-p prefix] [-c filename] [-g directives] [directive | $variable]";
+const EXPLAIN: &str = "usage: kp explain [-p prefix] [-c filename] [-g directives] [directive | $variable | reason | status]";
 const CONVERT: &str = "usage: kp convert [--inline] [-o filename] nginx.conf";
 const SCHEMA: &str = "usage: kp schema [context]";
 

@@ -195,6 +195,7 @@ fn a_host_from_the_client_is_an_open_proxy() {
         "proxy_pass http://u/$arg_x;",
         "set $b u; proxy_pass http://$b/fixed;",
         "proxy_pass http://$server_addr;",
+        "proxy_pass http://$arg_app.apps.internal:80;",
     ] {
         assert_eq!(findings(&location(text)), [""; 0], "{text}");
     }
