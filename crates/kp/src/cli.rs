@@ -137,11 +137,6 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Com
         arguments.next();
         return demo_upstream(arguments);
     }
-    if let Some(word) = arguments.peek().cloned()
-        && let Some(command) = words::parse(&word, arguments.by_ref().skip(1))
-    {
-        return command;
-    }
     let mut options = Options::default();
     let mut order = None;
     let mut flags = Flags::default();
@@ -153,6 +148,12 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Com
         if argument == "ctl" && order.is_none() && flags == Flags::default() {
             let arguments = arguments.collect();
             return Ok(Command::Ctl { options, arguments });
+        }
+        if order.is_none()
+            && flags == Flags::default()
+            && let Some(command) = words::parse(&argument, &options, &mut arguments)
+        {
+            return command;
         }
         let Some(mut letters) = argument.as_bytes().strip_prefix(b"-") else {
             return Err(format!(
@@ -389,6 +390,13 @@ mod tests {
                 Command::Explain {
                     options: options("/srv/", "kp.conf"),
                     name: Some("$host".into()),
+                },
+            ),
+            (
+                "-p /srv/ -c kp.conf explain root",
+                Command::Explain {
+                    options: options("/srv/", "kp.conf"),
+                    name: Some("root".into()),
                 },
             ),
             ("explain -h", Command::Help),

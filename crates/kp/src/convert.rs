@@ -120,7 +120,7 @@ fn tell(done: &Converted, order: &Order) -> ExitCode {
     }
     if inside > 0 {
         report::say(format_args!(
-            "of the files that stay as they are, {inside} of the things above must be changed before kp takes them"
+            "{inside} of the things above in files that stay as they are: mend them there, or kp refuses the whole"
         ));
     }
     ExitCode::from(INCOMPLETE)

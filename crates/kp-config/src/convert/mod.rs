@@ -313,14 +313,8 @@ fn remove(items: &mut Items, gaps: &[Diagnostic], sources: &Sources, removed: &m
             comments.push(format!("{NOT_CONVERTED} {}{guards}", gap.message));
             let file = sources.file(item.head.name.span.file);
             let text = file.and_then(|file| file.text.get(item.bytes.0..item.bytes.1));
-            let lines = text.unwrap_or_default().lines();
-            let printable = |one: char| if one.is_control() { ' ' } else { one };
-            comments.extend(lines.map(|line| {
-                format!(
-                    "   {}",
-                    line.chars().map(printable).collect::<String>().trim_end()
-                )
-            }));
+            let indent = item.head.name.span.column.saturating_sub(1);
+            comments.extend(quoted_lines(text.unwrap_or_default(), indent));
             continue;
         }
         if let Some(block) = &mut item.block {
@@ -333,6 +327,18 @@ fn remove(items: &mut Items, gaps: &[Diagnostic], sources: &Sources, removed: &m
     comments.append(&mut items.rest);
     items.rest = comments;
     items.list = list;
+}
+
+/// A text as comments, as far to the left as its first line, which is `indent` characters from the edge.
+fn quoted_lines(text: &str, indent: u32) -> impl Iterator<Item = String> {
+    text.lines().enumerate().map(move |(number, line)| {
+        let mut line = line.trim_end();
+        for _ in 0..if number == 0 { 0 } else { indent } {
+            line = line.strip_prefix([' ', '\t']).unwrap_or(line);
+        }
+        let printable = |one: char| if one.is_control() { ' ' } else { one };
+        format!("   {}", line.chars().map(printable).collect::<String>())
+    })
 }
 
 /// Reads what was written and compares it with the original.

@@ -176,7 +176,7 @@ fn what_kp_lacks_is_told_and_stays_as_a_comment() {
     assert_eq!(told[0], "3 unknown directive \"gzip\"");
     assert_eq!(told[1], "4 unknown directive \"geo\"");
     assert_eq!(told.len(), 4, "{told:?}");
-    let expected = "events: {}\nhttp:\n  # not converted: unknown directive \"gzip\"\n  #   gzip on;\n  # not converted: unknown directive \"geo\"\n  #   geo $a {\n  #       default 1;\n  #     }\n  server:\n";
+    let expected = "events: {}\nhttp:\n  # not converted: unknown directive \"gzip\"\n  #   gzip on;\n  # not converted: unknown directive \"geo\"\n  #   geo $a {\n  #     default 1;\n  #   }\n  server:\n";
     assert!(done.yaml.starts_with(expected), "{}", done.yaml);
     assert!(done.yaml.contains("listen: 81\n"), "{}", done.yaml);
 }
@@ -489,7 +489,7 @@ fn a_block_of_lua_is_one_gap() {
     assert!(found.contains("kp runs no scripts"), "{found}");
     for part in [
         "# not converted: unknown directive \"access_by_lua_block\"; WITHOUT IT EVERYBODY IS LET IN HERE\n",
-        "#       -- don't }\n",
+        "#     -- don't }\n",
         "proxy_pass: http://127.0.0.1:1\n",
     ] {
         assert!(done.yaml.contains(part), "{part}: {}", done.yaml);

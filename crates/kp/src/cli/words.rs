@@ -9,21 +9,25 @@ const EXPLAIN: &str = "usage: kp explain [-p prefix] [-c filename] [-g directive
 const CONVERT: &str = "usage: kp convert [--inline] [-o filename] nginx.conf";
 const SCHEMA: &str = "usage: kp schema [context]";
 
-/// What a leading word asks for; `None`: the word is not one of these.
+/// What a word asks for that has these options in front; `None`: the word is not one of these. `convert` and `schema` have
+/// no use for the options, but an alias may bring them.
 pub(super) fn parse(
     word: &OsStr,
+    options: &Options,
     rest: impl Iterator<Item = OsString>,
 ) -> Option<Result<Command, String>> {
     match word.to_str()? {
-        "explain" => Some(explain(rest)),
+        "explain" => Some(explain(options.clone(), rest)),
         "convert" => Some(convert(rest)),
         "schema" => Some(schema(rest)),
         _ => None,
     }
 }
 
-fn explain(mut rest: impl Iterator<Item = OsString>) -> Result<Command, String> {
-    let mut options = Options::default();
+fn explain(
+    mut options: Options,
+    mut rest: impl Iterator<Item = OsString>,
+) -> Result<Command, String> {
     let mut name = None;
     while let Some(argument) = rest.next() {
         let Some((letter, attached)) = option(&argument) else {
