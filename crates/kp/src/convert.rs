@@ -120,7 +120,7 @@ fn tell(done: &Converted, order: &Order) -> ExitCode {
     }
     if inside > 0 {
         report::say(format_args!(
-            "{inside} of the things above in files that stay as they are: mend them there, or kp refuses the whole"
+            "in files that stay as they are: {inside}; mend them there, or kp refuses the whole"
         ));
     }
     ExitCode::from(INCOMPLETE)
