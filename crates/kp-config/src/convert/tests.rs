@@ -458,7 +458,7 @@ proptest! {
 #[test]
 fn the_comment_behind_a_byte_order_mark_stays() {
     let yaml = converted("\u{feff}# Für alle\r\nevents { }\r\nhttp { # oft\r\n}\r\n");
-    assert_eq!(yaml, "# Für alle\nevents: {}\n# oft\nhttp: {}\n");
+    assert_eq!(yaml, "# Für alle\nevents: {}\nhttp:\n  # oft\n");
 }
 
 #[test]

@@ -417,12 +417,11 @@ impl Writer {
         }
     }
 
-    /// A key with a block.
+    /// A key with a block. Nothing, with comments below it, is an empty one.
     fn value(&mut self, indent: usize, key: &str, item: &Item, inside: Scope) {
         let empty = Items::default();
         let block = item.block.as_ref().unwrap_or(&empty);
-        if block.list.is_empty() {
-            self.comments(&block.rest, indent);
+        if block.list.is_empty() && block.rest.is_empty() {
             return self.pair(indent, key, "{}", Some(item));
         }
         self.pair(indent, key, "", Some(item));
