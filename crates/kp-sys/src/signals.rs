@@ -11,8 +11,10 @@
 //! so a signal that arrives in between is delivered to the right set of handlers. A signal that somebody in the family
 //! once registered and the child does not register is ignored by the child, as nginx's workers ignore HUP.
 
+#![allow(unsafe_code)]
+
 use crate::from_errno;
-use nix::sys::signal::SigSet;
+use nix::sys::signal::{SigHandler, SigSet, Signal, signal};
 use signal_hook::SigId;
 use signal_hook::low_level::{pipe, unregister};
 use std::io::{self, Read};
@@ -86,6 +88,15 @@ impl Drop for Signals {
             unregister(action);
         }
     }
+}
+
+/// Makes a file that may grow no further (RLIMIT_FSIZE) an error of write(2), `EFBIG`: the signal for it would end this process.
+/// Children and programs that are started ignore it, too.
+pub fn ignore_file_size() -> io::Result<()> {
+    // SAFETY: SIG_IGN is no handler; no code of ours runs when the signal comes.
+    unsafe { signal(Signal::SIGXFSZ, SigHandler::SigIgn) }
+        .map(|_| ())
+        .map_err(from_errno)
 }
 
 /// Blocks every signal for this thread, before a fork.

@@ -282,7 +282,7 @@ impl Worker {
             Err(error) => {
                 self.counters.increment(Counter::LogLinesDropped);
                 let (path, reason) = (path.display(), crate::jobs::errno_text(&error));
-                let text = format!("open() \"{path}\" failed ({reason})");
+                let text = format!("open() \"{path}\" failed ({reason}) while logging request");
                 self.log_exchange(active, Level::Crit, &text);
             }
         }

@@ -36,6 +36,8 @@ fn main() -> ExitCode {
     if kp_sys::process::fill_standard_descriptors().is_err() {
         return ExitCode::FAILURE;
     }
+    // It can only fail for a signal that does not exist.
+    let _ = kp_sys::signals::ignore_file_size();
     let arguments: Vec<_> = std::env::args_os().collect();
     let command = match cli::parse(arguments.iter().skip(1).cloned()) {
         Ok(command) => command,

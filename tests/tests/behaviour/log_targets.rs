@@ -249,7 +249,7 @@ fn files_with_variables_in_their_names() {
     for path in ["/off?to=off", "/kept?to=once", "/kept?to=twice"] {
         kp.get(path);
     }
-    kp.wait_error("/dir/once.log\" failed (2: No such file or directory)");
+    kp.wait_error("/dir/once.log\" failed (2: No such file or directory) while logging request, ");
     assert_eq!(
         kp.text("moved/off.log"),
         "/off\n",
@@ -311,4 +311,55 @@ fn a_log_may_be_a_sample() {
             checked.stderr
         );
     }
+}
+
+/// A file that may not grow stands in for a full disk: a line fits in part, and others do not.
+///
+/// Shows: access_log
+#[test]
+fn a_full_disk_costs_lines_and_a_torn_one_costs_no_other() {
+    const LIMIT: u64 = 1 << 30;
+    let folder = tempfile::tempdir().expect("a directory");
+    let path = folder.path().join("log");
+    let mut options = fs::File::options();
+    let log = options
+        .read(true)
+        .write(true)
+        .create_new(true)
+        .open(&path)
+        .expect("a log");
+    log.set_len(LIMIT - 500).expect("a hole");
+    let text = "http { log_format j json { uri $uri; pad %PAD%; } access_log %LOG% j;
+        server { listen %LISTEN%; return 200; } }";
+    // In blocks of 512 bytes, as POSIX has it.
+    let limited = format!("ulimit -f {}; exec \"$@\"", LIMIT / 512);
+    let kp = Setup::new(text)
+        .with("PAD", "x".repeat(50))
+        .with("LOG", path.to_string_lossy())
+        .under(&["sh", "-c", &limited, "sh"])
+        .allow("write() failed for")
+        .start();
+    let worker = kp.worker_pid();
+    for n in 1..=12 {
+        assert_eq!(kp.get(&format!("/{n}")).status(), 200);
+    }
+    kp.wait_error("write() failed for");
+    assert_eq!(log.metadata().expect("its length").len(), LIMIT);
+    // Somebody makes room: the part of a line stays at the end.
+    let mut end = vec![0; 500];
+    std::os::unix::fs::FileExt::read_exact_at(&log, &mut end, LIMIT - 500).expect("lines");
+    log.set_len(0).expect("no hole");
+    fs::write(&path, &end).expect("lines");
+    for n in 13..=14 {
+        kp.get(&format!("/{n}"));
+    }
+    assert_eq!(kp.worker_pid(), worker, "no worker died of it");
+    let text = fs::read_to_string(&path).expect("a log");
+    let (whole, torn): (Vec<&str>, Vec<&str>) = text
+        .lines()
+        .partition(|line| serde_json::from_str::<serde_json::Value>(line).is_ok());
+    assert_eq!(torn.len(), 1, "{text}");
+    let (before, after) = text.split_once(torn[0]).expect("the torn line");
+    assert_eq!(before.lines().count() + 2, whole.len());
+    assert!(after.starts_with("\n{\"uri\":\"/13\""), "{after}");
 }
