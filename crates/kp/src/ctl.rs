@@ -68,6 +68,12 @@ fn obey(line: &Line) -> u8 {
             return code::REFUSED;
         }
     };
+    if let Some((pid_file, pid)) = master.predecessor() {
+        report::say(format_args!(
+            "another master process, {pid}, lives beside this one while the binary is changed: kp ctl -g 'pid {};' asks it",
+            pid_file.display()
+        ));
+    }
     if line.json && serde_json::from_str::<IgnoredAny>(&text).is_ok() {
         out(&text);
     } else if code == code::REFUSED {

@@ -217,6 +217,13 @@ impl Running {
             NoAnswer::Ended => format!("the master process {pid} has just ended"),
         })
     }
+
+    /// The master whose place it takes while the binary is changed, as long as that one lives: its pid file and process.
+    pub(crate) fn predecessor(&self) -> Option<(PathBuf, i32)> {
+        let aside = beside(&self.pid_file, upgrade::ASIDE);
+        let pid = pidfile::living_master(&aside).filter(|pid| *pid != self.pid)?;
+        Some((aside, pid))
+    }
 }
 
 /// The master that runs by a configuration. Where there is none it is said why; the error is the exit code of `status`.

@@ -82,14 +82,14 @@ pub(crate) fn counted(pairs: &[(&str, usize)]) -> BTreeMap<String, usize> {
         .collect()
 }
 
-fn send(kp: &Kp, path: &str) -> Client {
+pub(crate) fn send(kp: &Kp, path: &str) -> Client {
     let mut client = kp.client();
     client.send(format!("GET {path} HTTP/1.1\r\nHost: t\r\n\r\n"));
     client
 }
 
 /// Answers with its name, `/slow` only when it is let.
-fn gate(name: &str) -> (Origin, Arc<AtomicBool>) {
+pub(crate) fn gate(name: &str) -> (Origin, Arc<AtomicBool>) {
     let (open, body) = (Arc::new(AtomicBool::new(false)), name.to_owned());
     let gate = Arc::clone(&open);
     let origin = Origin::start(move |conversation| {

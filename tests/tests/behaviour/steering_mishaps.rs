@@ -3,6 +3,7 @@
 
 use std::io::Write;
 use std::os::unix::net::UnixStream;
+use std::sync::atomic::Ordering;
 
 use kp_tests::origin::{Origin, response};
 use kp_tests::process;
@@ -10,7 +11,7 @@ use kp_tests::wait::{self, SOON};
 use nix::sys::signal::Signal;
 use serde_json::json;
 
-use crate::steering::{ask, change, command, counted, counts, refused, setup};
+use crate::steering::{ask, change, command, counted, counts, gate, refused, send, setup};
 
 /// The moment at which operators change something is often the one at which a worker has no descriptor left.
 #[test]
@@ -167,4 +168,38 @@ fn a_state_file_is_read_as_people_write_it_and_no_link_is_followed() {
     );
     assert_eq!(kp.text("elsewhere"), "mine\n");
     assert_eq!(counts(&kp, 4), counted(&[("b", 4)]));
+}
+
+/// Two masters live: what the old one still finishes is not in the new one's answers, so it is said that there is another.
+#[test]
+fn the_master_that_is_not_asked_is_named() {
+    let (origin, open) = gate("a");
+    let mut kp = setup(&[&origin], "").start();
+    let mut client = send(&kp, "/slow");
+    wait::until(SOON, "the request is there", || {
+        origin.raw_text().contains("/slow")
+    });
+    let old = kp.master_pid();
+    assert_eq!(kp.command(&["ctl", "requests"]).stderr, "");
+    assert_eq!(kp.command(&["-s", "upgrade"]).code, 0);
+    kp.follow();
+    let said = kp.command(&["ctl", "requests"]);
+    assert!(said.stdout.contains("no request"), "{}", said.stdout);
+    let aside = format!("pid {};", kp.path("kp.pid.oldbin").display());
+    let named = format!("another master process, {old}, lives");
+    assert!(
+        said.stderr.contains(&named) && said.stderr.contains(&aside),
+        "{}",
+        said.stderr
+    );
+    let said = kp.command(&["ctl", "-g", &aside, "requests"]);
+    assert!(
+        said.stdout.contains("/slow"),
+        "{} {}",
+        said.stdout,
+        said.stderr
+    );
+    assert_eq!(said.stderr, "");
+    open.store(true, Ordering::SeqCst);
+    assert_eq!(client.response().status(), 200);
 }
