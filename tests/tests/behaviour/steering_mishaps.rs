@@ -3,11 +3,12 @@
 
 use std::io::Write;
 use std::os::unix::net::UnixStream;
-use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use kp_tests::origin::{Origin, response};
-use kp_tests::process;
 use kp_tests::wait::{self, SOON};
+use kp_tests::{client, process};
 use nix::sys::signal::Signal;
 use serde_json::json;
 
@@ -202,4 +203,76 @@ fn the_master_that_is_not_asked_is_named() {
     assert_eq!(said.stderr, "");
     open.store(true, Ordering::SeqCst);
     assert_eq!(client.response().status(), 200);
+}
+
+/// Whoever is added where a check is mandatory gets no request before its first pass, and is nobody to rely on until then.
+#[test]
+fn a_peer_that_is_added_waits_for_its_mandatory_pass() {
+    let a = Origin::named("a");
+    let is_well = Arc::new(AtomicBool::new(false));
+    let told = Arc::clone(&is_well);
+    let b = Origin::start(move |conversation| {
+        conversation.answer_all(|request| {
+            let ill = request.target() == "/hz" && !told.load(Ordering::SeqCst);
+            response(if ill { 503 } else { 200 }, b"b")
+        })
+    });
+    let kp = setup(&[&a], "zone u 64k;")
+        .main("worker_processes 2;")
+        .with("LOCATION", "health_check uri=/hz interval=300ms mandatory;")
+        .start();
+    wait::until(SOON, "the first pass of a", || kp.get("/").status() == 200);
+    change(&kp, &[&format!("peer add u {}", b.address())]);
+    let last = format!("peer remove u {}", a.address());
+    assert!(refused(&kp, &[&last]).contains("health checks let no requests go"));
+    wait::until(SOON, "a check of b", || !b.targets().is_empty());
+    assert_eq!(counts(&kp, 20), counted(&[("a", 20)]));
+    assert!(b.targets().iter().all(|target| target == "/hz"));
+    is_well.store(true, Ordering::SeqCst);
+    wait::until(SOON, "the first pass of b", || {
+        counts(&kp, 2).contains_key("b")
+    });
+    change(&kp, &[&last]);
+    assert_eq!(counts(&kp, 4), counted(&[("b", 4)]));
+}
+
+/// A limit below what is in flight ends nothing; whoever comes goes elsewhere until there is room.
+#[test]
+fn a_limit_below_what_is_in_flight_lets_it_end() {
+    let ((a, open), b) = (gate("a"), Origin::named("b"));
+    let kp = setup(&[&a], "zone u 64k;").start();
+    let mut held: Vec<_> = (0..3).map(|_| send(&kp, "/slow")).collect();
+    wait::until(SOON, "all are there", || {
+        a.raw_text().matches("/slow").count() == 3
+    });
+    let limit = format!("peer max_conns u {} 1", a.address());
+    change(&kp, &[&limit, &format!("peer add u {}", b.address())]);
+    assert_eq!(counts(&kp, 6), counted(&[("b", 6)]));
+    open.store(true, Ordering::SeqCst);
+    for client in &mut held {
+        assert_eq!(client.response().text(), "a");
+    }
+    assert_eq!(counts(&kp, 6), counted(&[("a", 3), ("b", 3)]));
+}
+
+/// With `ip_hash` a peer that is down keeps its place, so that nobody else's clients move; one that is removed does not.
+#[test]
+fn clients_stay_where_they_are_when_another_peer_is_down() {
+    let origins = ["a", "b", "c"].map(Origin::named);
+    let [a, b, c] = &origins;
+    let kp = setup(&[a, b, c], "ip_hash;").start();
+    let mine = counts(&kp, 3).into_keys().next().expect("an answer");
+    for origin in &origins {
+        let name = client::get(&origin.address(), "/").text();
+        change(&kp, &[&format!("peer down u {}", origin.address())]);
+        let here = counts(&kp, 3);
+        assert_eq!(here.len(), 1, "{here:?}");
+        assert_eq!(
+            here.contains_key(&mine),
+            name != mine,
+            "{here:?} without {name}"
+        );
+        change(&kp, &[&format!("peer up u {}", origin.address())]);
+        assert_eq!(counts(&kp, 3), counted(&[(&mine, 3)]));
+    }
 }
