@@ -86,6 +86,12 @@ impl Worker {
         Ok(())
     }
 
+    /// Whether it is to be told of this version now: it knows less, and has answered what it was told before. So one that
+    /// stands still finds one message when it goes on, whatever was changed meanwhile.
+    pub(crate) fn is_to_be_told(&self, version: Version) -> bool {
+        self.told < version && self.told == self.taken
+    }
+
     /// Hands over what is in force, in sealed memory; `false`: it takes nothing at the moment, or too many descriptors are
     /// on their way. One that is gone counts as told.
     pub(crate) fn tell_overrides(&self, version: Version, snapshot: &OwnedFd) -> bool {

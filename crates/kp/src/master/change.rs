@@ -88,6 +88,11 @@ impl Steering {
         self.again_ms = Some(now_ms + self.pause_ms);
     }
 
+    /// A worker has answered, and may have to be told more.
+    pub(super) fn go_on(&mut self, now_ms: u64) {
+        self.again_ms = Some(now_ms);
+    }
+
     /// Notes whose failures are to be forgotten, each once.
     fn forget(&mut self, peers: Vec<(String, String)>) {
         self.forgotten.retain(|(_, peer)| !peers.contains(peer));
@@ -179,7 +184,8 @@ impl Master {
         Ok(())
     }
 
-    /// Tells every worker that does not know yet. One that takes nothing at the moment is tried again.
+    /// Tells every worker that does not know yet, and has answered what it was told before. One that takes nothing at the
+    /// moment is tried again.
     fn tell_changes(&mut self) {
         let steering = &mut self.steering;
         let version = steering.version;
@@ -188,7 +194,8 @@ impl Master {
         for crew in &mut self.crews {
             // By the version the worker knows: most know the same.
             let mut made: Option<(Version, OwnedFd)> = None;
-            for worker in crew.workers.iter_mut().filter(|one| one.told < version) {
+            let workers = crew.workers.iter_mut();
+            for worker in workers.filter(|one| one.is_to_be_told(version)) {
                 let known = made.take().filter(|(since, _)| *since == worker.told);
                 let snapshot = match known {
                     Some((_, snapshot)) => Ok(snapshot),

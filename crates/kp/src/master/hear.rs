@@ -17,7 +17,7 @@ impl Master {
         let mut ready = Vec::new();
         let mut refused = Vec::new();
         let mut found = Vec::new();
-        let mut missed = false;
+        let (mut missed, mut behind) = (false, false);
         for crew in &mut self.crews {
             for worker in &mut crew.workers {
                 while let Some(channel) = &worker.channel {
@@ -32,6 +32,7 @@ impl Master {
                             Some((&message::OVERRIDES, version)) => {
                                 let taken = Version::decode(version).unwrap_or_default();
                                 worker.taken = worker.taken.max(taken);
+                                behind |= worker.is_to_be_told(self.steering.version());
                             }
                             Some((&message::MISSED, _)) => {
                                 worker.told = worker.taken;
@@ -55,6 +56,8 @@ impl Master {
         }
         if missed {
             self.steering.try_again(clock::monotonic_ms());
+        } else if behind {
+            self.steering.go_on(clock::monotonic_ms());
         }
         for (pid, number, fds) in found {
             self.take_findings(pid, &number, fds.into_iter().next());
