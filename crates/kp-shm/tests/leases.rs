@@ -5,9 +5,12 @@
 
 #![allow(clippy::expect_used)]
 
+mod family;
+
+use family::{end_of, start, wait};
 use kp_shm::{CheckRow, Claimant, Counter, Row, Shm, State};
 use kp_sys::clock::monotonic_ms;
-use kp_sys::process::{self, Ending, Fork};
+use kp_sys::process::{self, Ending};
 
 const WORKERS: u32 = 4;
 const KILLS: u32 = 12;
@@ -19,7 +22,9 @@ fn main() {
     let shm = Shm::create().expect("tables");
     let thing = thing(&shm, shm.scoreboard().claim(0, 0));
     let deadline_ms = monotonic_ms() + 60_000;
-    let mut workers: Vec<(i32, Row)> = (0..WORKERS).map(|slot| start(&shm, slot)).collect();
+    let mut workers: Vec<(i32, Row)> = (0..WORKERS)
+        .map(|slot| start(&shm, 1, slot, |row, parent| work(&shm, row, parent)))
+        .collect();
     for kill in 0..KILLS {
         let goal = shm.counters().total(Counter::Requests) + 50;
         wait(deadline_ms, || {
@@ -36,7 +41,9 @@ fn main() {
         ));
         shm.reap(row);
         workers.retain(|worker| worker.0 != pid);
-        workers.push(start(&shm, WORKERS + kill));
+        workers.push(start(&shm, 1, WORKERS + kill, |row, parent| {
+            work(&shm, row, parent)
+        }));
     }
     for (pid, row) in workers {
         shm.scoreboard().set_state(row, State::Draining);
@@ -69,15 +76,6 @@ fn holder(thing: CheckRow, workers: &[(i32, Row)], deadline_ms: u64) -> (i32, Ro
     found.expect("a holder")
 }
 
-fn start(shm: &Shm, slot: u32) -> (i32, Row) {
-    let row = shm.scoreboard().claim(1, slot);
-    let parent = std::process::id();
-    match process::fork().expect("fork") {
-        Fork::Parent(pid) => (pid, row),
-        Fork::Child => process::exit_now(work(shm, row, parent)),
-    }
-}
-
 /// What a worker does, until it is asked to stop: 0, or 1 if another had the lease too, or 2 if it is alone.
 fn work(shm: &Shm, row: Row, parent: u32) -> i32 {
     let pid = std::process::id();
@@ -104,26 +102,4 @@ fn work(shm: &Shm, row: Row, parent: u32) -> i32 {
         }
     }
     2
-}
-
-fn end_of(pid: i32, deadline_ms: u64) -> Ending {
-    let mut ending = None;
-    wait(deadline_ms, || {
-        ending = process::reap()
-            .expect("wait")
-            .filter(|(ended, _)| *ended == pid)
-            .map(|(_, ending)| ending);
-        ending.is_some()
-    });
-    ending.expect("an ending")
-}
-
-fn wait(deadline_ms: u64, mut done: impl FnMut() -> bool) {
-    while !done() {
-        assert!(
-            monotonic_ms() < deadline_ms,
-            "nothing happened for too long"
-        );
-        std::thread::yield_now();
-    }
 }

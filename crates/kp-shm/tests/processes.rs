@@ -5,12 +5,15 @@
 
 #![allow(clippy::expect_used)]
 
+mod family;
+
+use family::{end_of, start, wait};
 use kp_shm::{
     Counter, Key, PeerRow, Peers, PlaceZone, RateZone, Repair, Row, Shm, State, Taken, ZoneKind,
     ZonePlan,
 };
 use kp_sys::clock::monotonic_ms;
-use kp_sys::process::{self, Ending, Fork};
+use kp_sys::process::{self, Ending};
 
 const WORKERS: u32 = 4;
 const KILLS: u64 = 40;
@@ -22,7 +25,9 @@ fn main() {
     assert!(shm.zones().prepare(&plan(ZoneKind::Places), 1));
     assert!(shm.zones().prepare(&plan(ZoneKind::Rate), 1));
     let deadline_ms = monotonic_ms() + 60_000;
-    let mut workers: Vec<(i32, Row)> = (0..WORKERS).map(|slot| start(&shm, 1, slot)).collect();
+    let mut workers: Vec<(i32, Row)> = (0..WORKERS)
+        .map(|slot| start(&shm, 1, slot, |row, parent| work(&shm, row, parent)))
+        .collect();
     for kill in 0..KILLS {
         let goal = shm.counters().total(Counter::Requests) + 2000;
         wait(deadline_ms, || {
@@ -39,7 +44,7 @@ fn main() {
         ));
         let before = shm.counters().value(row, Counter::Requests);
         shm.reap(row);
-        let next = start(&shm, 2, kill as u32);
+        let next = start(&shm, 2, kill as u32, |row, parent| work(&shm, row, parent));
         assert_eq!(next.1, row, "the free row is taken again");
         assert!(
             shm.counters().value(row, Counter::Requests) >= before,
@@ -84,18 +89,6 @@ fn main() {
         "{counts:?}"
     );
     assert_eq!(shm.peers().overflows(), 0);
-}
-
-fn start(shm: &Shm, generation: u32, slot: u32) -> (i32, Row) {
-    let row = shm.scoreboard().claim(generation, slot);
-    let parent = std::process::id();
-    match process::fork().expect("fork") {
-        Fork::Parent(pid) => {
-            shm.scoreboard().set_pid(row, pid as u32);
-            (pid, row)
-        }
-        Fork::Child => process::exit_now(work(shm, row, parent)),
-    }
 }
 
 /// What a worker does, until it is asked to stop: 0, or 1 if it saw the limit broken, or 2 if it is alone.
@@ -178,26 +171,4 @@ fn pick(peers: &[PeerRow]) -> usize {
         .expect("peers");
     peers[best].advance(-(peers.len() as i64));
     best
-}
-
-fn end_of(pid: i32, deadline_ms: u64) -> Ending {
-    let mut ending = None;
-    wait(deadline_ms, || {
-        ending = process::reap()
-            .expect("wait")
-            .filter(|(ended, _)| *ended == pid)
-            .map(|(_, ending)| ending);
-        ending.is_some()
-    });
-    ending.expect("an ending")
-}
-
-fn wait(deadline_ms: u64, mut done: impl FnMut() -> bool) {
-    while !done() {
-        assert!(
-            monotonic_ms() < deadline_ms,
-            "nothing happened for too long"
-        );
-        std::thread::yield_now();
-    }
 }

@@ -5,9 +5,12 @@
 
 #![allow(clippy::expect_used)]
 
+mod family;
+
+use family::{end_of, random, start, wait};
 use kp_shm::{Counter, Key, PeerRow, Repair, Row, Shm, State};
 use kp_sys::clock::monotonic_ms;
-use kp_sys::process::{self, Ending, Fork};
+use kp_sys::process::{self, Ending};
 use kp_sys::region::Region;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
@@ -26,7 +29,7 @@ fn main() {
     let deadline_ms = monotonic_ms() + LIMIT_MS;
     // The last one takes rows back.
     let mut workers: Vec<(i32, Row)> = (0..=WORKERS)
-        .map(|slot| start(&shm, holders, slot, slot == WORKERS))
+        .map(|slot| begin(&shm, holders, slot, slot == WORKERS))
         .collect();
     let mut chance = 88_172_645_463_325_252u64;
     for kill in 0..KILLS {
@@ -53,7 +56,7 @@ fn main() {
         }
         shm.reap(row);
         let cleans = at as u32 == WORKERS;
-        workers[at] = start(&shm, holders, WORKERS + 1 + kill as u32, cleans);
+        workers[at] = begin(&shm, holders, WORKERS + 1 + kill as u32, cleans);
     }
     for (pid, row) in workers {
         shm.scoreboard().set_state(row, State::Draining);
@@ -80,29 +83,20 @@ fn main() {
     assert_eq!(shm.peers().overflows(), 0);
 }
 
-fn start(shm: &Shm, holders: &[AtomicU64], slot: u32, cleans: bool) -> (i32, Row) {
-    let row = shm.scoreboard().claim(1, slot);
-    let parent = std::process::id();
-    match process::fork().expect("fork") {
-        Fork::Parent(pid) => {
-            shm.scoreboard().set_pid(row, pid as u32);
-            (pid, row)
-        }
-        Fork::Child => {
-            let ending = if cleans {
-                clean(shm, row, parent)
-            } else {
-                work(shm, holders, row, parent)
-            };
-            process::exit_now(ending)
-        }
-    }
-}
-
 /// Whether a worker goes on: its parent lives and did not ask it to stop.
 fn goes_on(shm: &Shm, row: Row, parent: u32) -> bool {
     let state = shm.scoreboard().process(row).map(|process| process.state);
     std::os::unix::process::parent_id() == parent && state != Some(State::Draining)
+}
+
+fn begin(shm: &Shm, holders: &[AtomicU64], slot: u32, cleans: bool) -> (i32, Row) {
+    start(shm, 1, slot, |row, parent| {
+        if cleans {
+            clean(shm, row, parent)
+        } else {
+            work(shm, holders, row, parent)
+        }
+    })
 }
 
 /// Comes to one key after the other and leaves it, and keeps one key of its own. Not 0: it saw what must not be.
@@ -153,34 +147,4 @@ fn clean(shm: &Shm, row: Row, parent: u32) -> i32 {
 
 fn shared(key: u64) -> Key {
     Key::of(&[b"shared", &key.to_le_bytes()])
-}
-
-fn random(state: &mut u64) -> u64 {
-    *state ^= *state << 13;
-    *state ^= *state >> 7;
-    *state ^= *state << 17;
-    *state >> 11
-}
-
-/// The end of a child; the others go on.
-fn end_of(pid: i32, deadline_ms: u64) -> Ending {
-    let mut ending = None;
-    wait(deadline_ms, || {
-        if let Some((ended, how)) = process::reap().expect("wait") {
-            assert_eq!(ended, pid, "a worker saw what must not be: {how:?}");
-            ending = Some(how);
-        }
-        ending.is_some()
-    });
-    ending.expect("an ending")
-}
-
-fn wait(deadline_ms: u64, mut done: impl FnMut() -> bool) {
-    while !done() {
-        assert!(
-            monotonic_ms() < deadline_ms,
-            "nothing happened for too long"
-        );
-        std::thread::yield_now();
-    }
 }

@@ -6,9 +6,12 @@
 
 #![allow(clippy::expect_used)]
 
+mod family;
+
+use family::{end_of, random, start, wait};
 use kp_shm::{Counter, Histogram, IdleSeries, PeerCell, Row, SeriesKind, ServerCell, Shm, State};
 use kp_sys::clock::monotonic_ms;
-use kp_sys::process::{self, Ending, Fork};
+use kp_sys::process::{self, Ending};
 
 const WORKERS: u32 = 3;
 const KILLS: u64 = 60;
@@ -21,7 +24,9 @@ const LIMIT_MS: u64 = 120_000;
 fn main() {
     let shm = Shm::create().expect("tables");
     let deadline_ms = monotonic_ms() + LIMIT_MS;
-    let mut workers: Vec<(i32, Row)> = (0..WORKERS).map(|slot| start(&shm, slot)).collect();
+    let mut workers: Vec<(i32, Row)> = (0..WORKERS)
+        .map(|slot| start(&shm, 1, slot, |row, parent| work(&shm, row, parent)))
+        .collect();
     let mut chance = 88_172_645_463_325_252u64;
     let mut idle = IdleSeries::default();
     let (mut seen, mut taken) = (0, 0);
@@ -44,7 +49,9 @@ fn main() {
         );
         shm.reap(row);
         seen = look(&shm, seen);
-        workers[at] = start(&shm, WORKERS + kill as u32);
+        workers[at] = start(&shm, 1, WORKERS + kill as u32, |row, parent| {
+            work(&shm, row, parent)
+        });
     }
     for (pid, row) in workers {
         shm.scoreboard().set_state(row, State::Draining);
@@ -106,18 +113,6 @@ fn nothing_is_lost(shm: &Shm) {
     assert_eq!(series.strays(), 0);
 }
 
-fn start(shm: &Shm, slot: u32) -> (i32, Row) {
-    let row = shm.scoreboard().claim(1, slot);
-    let parent = std::process::id();
-    match process::fork().expect("fork") {
-        Fork::Parent(pid) => {
-            shm.scoreboard().set_pid(row, pid as u32);
-            (pid, row)
-        }
-        Fork::Child => process::exit_now(work(shm, row, parent)),
-    }
-}
-
 /// Comes to one series after the other and leaves it. Not 0: it saw what must not be.
 fn work(shm: &Shm, row: Row, parent: u32) -> i32 {
     let (series, counters) = (shm.series(), shm.counters().block(row));
@@ -152,34 +147,4 @@ fn work(shm: &Shm, row: Row, parent: u32) -> i32 {
         counters.increment(Counter::Requests);
     }
     0
-}
-
-fn random(state: &mut u64) -> u64 {
-    *state ^= *state << 13;
-    *state ^= *state >> 7;
-    *state ^= *state << 17;
-    *state >> 11
-}
-
-/// The end of a child; the others go on.
-fn end_of(pid: i32, deadline_ms: u64) -> Ending {
-    let mut ending = None;
-    wait(deadline_ms, || {
-        if let Some((ended, how)) = process::reap().expect("wait") {
-            assert_eq!(ended, pid, "a worker saw what must not be: {how:?}");
-            ending = Some(how);
-        }
-        ending.is_some()
-    });
-    ending.expect("an ending")
-}
-
-fn wait(deadline_ms: u64, mut done: impl FnMut() -> bool) {
-    while !done() {
-        assert!(
-            monotonic_ms() < deadline_ms,
-            "nothing happened for too long"
-        );
-        std::thread::yield_now();
-    }
 }
