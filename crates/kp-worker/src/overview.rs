@@ -1,8 +1,8 @@
 //! How kp is, in one picture: what the status page's JSON and `kp ctl upstream` show.
 //!
 //! It is made of the shared tables and the configuration alone, so that every worker and the master make the same. Peers
-//! are judged as the balancers judge them, each worker for itself where a group has no `zone` ([`peers`]); what is worth a
-//! look stands in front ([`problems`]). docs/status-page.md says what each field means: change it there, too.
+//! are judged as the balancers judge them, each worker for itself where a group has no `zone` (`peers`); what is worth a
+//! look stands in front (`problems`). docs/status-page.md says what each field means: change it there, too.
 
 mod peers;
 mod problems;
@@ -42,7 +42,7 @@ impl Moment {
 /// The picture. Times end in their unit; sizes are in bytes; counters only grow while one master runs.
 #[derive(Debug, Clone, Serialize)]
 pub struct Overview {
-    /// [`FORMAT`].
+    /// `FORMAT`.
     pub format: u32,
     /// Of kp.
     pub version: &'static str,

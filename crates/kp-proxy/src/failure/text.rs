@@ -4,7 +4,7 @@ use super::{Cause, ETIMEDOUT, Failure, Phase};
 
 impl Failure {
     /// Appends the error log's sentence in nginx's words, ` while …` included; `detail` says what was wrong where the
-    /// reporter knows it (text of a [`HeadError`], a name that is no group), or is empty.
+    /// reporter knows it (text of a `HeadError`, a name that is no group), or is empty.
     pub fn write_text(&self, detail: &str, out: &mut String) {
         let noun = match self.cause {
             Cause::BadRequest
