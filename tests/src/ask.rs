@@ -24,9 +24,9 @@ pub fn ctl_text(kp: &Kp, arguments: &[&str]) -> String {
     said.stdout
 }
 
-/// Asks the master on its control socket, without another process; fails the test where it refuses.
+/// What the master answers on its control socket, without another process; the flag: it was done.
 #[track_caller]
-pub fn master(kp: &Kp, command: &Value) -> Value {
+pub fn question(kp: &Kp, command: &Value) -> (bool, Value) {
     let command = command.to_string();
     let mut asker = UnixStream::connect(kp.path("kp.ctl")).expect("connecting");
     asker.set_read_timeout(Some(SOON)).expect("a time limit");
@@ -36,8 +36,15 @@ pub fn master(kp: &Kp, command: &Value) -> Value {
     let mut text = String::new();
     asker.read_to_string(&mut text).expect("an answer");
     let (word, rest) = text.split_once('\n').expect("an answer of two parts");
-    assert_eq!(word, "ok", "{command}: {rest}");
-    serde_json::from_str(rest).expect("JSON")
+    (word == "ok", serde_json::from_str(rest).expect("JSON"))
+}
+
+/// The same; fails the test where it is refused.
+#[track_caller]
+pub fn master(kp: &Kp, command: &Value) -> Value {
+    let (done, answer) = question(kp, command);
+    assert!(done, "{command}: {answer}");
+    answer
 }
 
 /// Changes upstreams in one step, a change in words each; fails the test where it is refused or not everybody has it.

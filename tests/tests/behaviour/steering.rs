@@ -2,13 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+pub(crate) use kp_tests::ask::{change, question};
 use kp_tests::client::{self, Client};
 use kp_tests::origin::response;
 use kp_tests::wait::{self, SOON};
@@ -30,36 +29,15 @@ pub(crate) fn setup(servers: &[&Origin], upstream: &str) -> Setup {
     Setup::new(TEXT).upstream(upstream).with("SERVERS", lines)
 }
 
-/// What the master answers to a command; the flag: it was done.
-pub(crate) fn ask(kp: &Kp, command: &Value) -> (bool, Value) {
-    let command = command.to_string();
-    let mut asker = UnixStream::connect(kp.path("kp.ctl")).expect("connecting");
-    asker.set_read_timeout(Some(SOON)).expect("a time limit");
-    asker
-        .write_all(format!("ctl {}\n{command}", command.len()).as_bytes())
-        .expect("asking");
-    let mut text = String::new();
-    asker.read_to_string(&mut text).expect("an answer");
-    let (word, rest) = text.split_once('\n').expect("an answer of two parts");
-    (word == "ok", serde_json::from_str(rest).expect("JSON"))
-}
-
 pub(crate) fn command(changes: &[&str], force: bool) -> Value {
     let words = |text: &&str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
     let changes: Vec<Vec<String>> = changes.iter().map(words).collect();
     json!({"command": "change", "changes": changes, "force": force})
 }
 
-pub(crate) fn change(kp: &Kp, changes: &[&str]) -> Value {
-    let (done, answer) = ask(kp, &command(changes, false));
-    assert!(done, "{changes:?}: {answer}");
-    assert_eq!(answer["silent"], json!([]), "{answer}");
-    answer
-}
-
 /// Why it is refused, with the hint.
 pub(crate) fn refused(kp: &Kp, changes: &[&str]) -> String {
-    let (done, answer) = ask(kp, &command(changes, false));
+    let (done, answer) = question(kp, &command(changes, false));
     assert!(!done, "{changes:?}: {answer}");
     let text = |key: &str| answer[key].as_str().unwrap_or_default().to_owned();
     format!("{} ({})", text("error"), text("hint"))
@@ -253,7 +231,7 @@ fn the_last_usable_peer_goes_only_by_force() {
     );
     change(&kp, &both[..1]);
     assert_eq!(refused(&kp, &both[1..]), why);
-    let (done, _) = ask(&kp, &command(&both[1..], true));
+    let (done, _) = question(&kp, &command(&both[1..], true));
     assert!(done);
     assert_eq!(kp.get("/").status(), 502);
     change(&kp, &["reset"]);
@@ -288,7 +266,7 @@ fn what_cannot_be_is_refused_by_name_and_nothing_of_a_batch_remains() {
         let said = refused(&kp, &[&down, text]);
         assert!(said.contains(why), "{said}");
     }
-    let (_, answer) = ask(&kp, &command(&[&down, "fly"], false));
+    let (_, answer) = question(&kp, &command(&[&down, "fly"], false));
     assert_eq!(answer["change"], json!(2));
     let many: Vec<String> = (0..63)
         .map(|n| format!("peer add u 10.0.0.{n}:1 down"))
@@ -444,7 +422,7 @@ fn a_worker_that_does_not_answer_is_named_and_is_told_nevertheless() {
     let worker = kp.stop_worker();
     let began = Instant::now();
     for n in 1..=3 {
-        let (done, answer) = ask(
+        let (done, answer) = question(
             &kp,
             &command(&[&format!("peer weight u {} {n}", b.address())], false),
         );

@@ -13,7 +13,7 @@ use kp_tests::{Kp, client, process};
 use nix::sys::signal::Signal;
 use serde_json::json;
 
-use crate::steering::{ask, change, command, counted, counts, gate, refused, send, setup};
+use crate::steering::{change, command, counted, counts, gate, question, refused, send, setup};
 
 /// Whether a request is answered well; a worker without descriptors may close the connection instead.
 fn answers(kp: &Kp) -> bool {
@@ -45,7 +45,7 @@ fn a_worker_without_a_free_descriptor_is_told() {
         kp.error_log().contains("accept4() failed (24:")
     });
     change(&kp, &[&format!("peer down u {}", a.address())]);
-    let (done, found) = ask(
+    let (done, found) = question(
         &kp,
         &json!({"command": "requests", "limit": 5, "longer_ms": 0}),
     );
@@ -83,7 +83,7 @@ fn what_does_not_fit_into_the_channel_is_not_forgotten() {
         said.expect("asking");
     }
     let forget = command(&[&format!("peer reset u {}", b.address())], false);
-    let (done, answer) = ask(&kp, &forget);
+    let (done, answer) = question(&kp, &forget);
     assert!(done && answer["silent"] == json!([worker]), "{answer}");
     assert!(process::signal(worker, Signal::SIGCONT));
     change(&kp, &[&format!("peer max_conns u {} 7", a.address())]);
@@ -108,7 +108,7 @@ fn everybody_agrees_after_deaths_and_reloads() {
         }
         for step in 0..3 {
             let weight = format!("peer weight u {} {}", b.address(), turn * 10 + step);
-            let (done, answer) = ask(&kp, &command(&[&weight], false));
+            let (done, answer) = question(&kp, &command(&[&weight], false));
             assert!(done, "{answer}");
         }
     }
@@ -121,7 +121,7 @@ fn everybody_agrees_after_deaths_and_reloads() {
         state.contains(&format!("weight {} 62\n", b.address())),
         "{state}"
     );
-    let (_, shown) = ask(&kp, &json!({"command": "upstream show", "name": "u"}));
+    let (_, shown) = question(&kp, &json!({"command": "upstream show", "name": "u"}));
     let changes = json!([["weight", b.address(), "62"], ["down", a.address()]]);
     assert_eq!(shown["upstreams"][0]["changes"], changes);
     change(&kp, &["reset"]);
@@ -153,7 +153,7 @@ fn the_last_peer_that_passes_its_checks_goes_only_by_force() {
     assert_eq!(counts(&kp, 3), counted(&[("a", 3)]));
     // The one that is ill may go, and whoever mends the group is not held up.
     change(&kp, &[&format!("peer down u {}", b.address())]);
-    let (done, answer) = ask(&kp, &command(&[&last], true));
+    let (done, answer) = question(&kp, &command(&[&last], true));
     assert!(done, "{answer}");
     change(&kp, &[&format!("peer remove u {}", b.address())]);
     change(&kp, &[&format!("peer up u {}", a.address())]);
