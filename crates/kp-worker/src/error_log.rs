@@ -10,6 +10,7 @@ use crate::clock;
 use crate::line_outlet::LineOutlet;
 use crate::losses::Losses;
 use crate::syslog::{self, Sender};
+pub use kp_config::model::LEVELS;
 use kp_config::model::{ErrorLog, Level, LogTarget, Syslog, SyslogId};
 use kp_proxy::{ErrorFacts, json_string};
 use std::io::Stderr;
@@ -150,18 +151,6 @@ static BACKEND: std::sync::Mutex<Option<Backend>> = std::sync::Mutex::new(None);
 /// The level that every error log has instead of its own, as its number and one; 0: each has its own. A process that is
 /// forked has it, too.
 static IN_FORCE: AtomicU8 = AtomicU8::new(0);
-
-/// nginx's names of levels.
-pub const LEVELS: [(&str, Level); 8] = [
-    ("debug", Level::Debug),
-    ("info", Level::Info),
-    ("notice", Level::Notice),
-    ("warn", Level::Warn),
-    ("error", Level::Error),
-    ("crit", Level::Crit),
-    ("alert", Level::Alert),
-    ("emerg", Level::Emerg),
-];
 
 /// Gives every error log of this process this level; `None`: its own again.
 pub fn force_level(level: Option<Level>) {

@@ -3,7 +3,8 @@
 use super::Reader;
 use crate::diagnostic::Diagnostic;
 use crate::model::{
-    AccessLogTarget, ErrorLog, Level, LogBuffer, LogFileCacheId, LogTarget, OpenLogFileCache,
+    AccessLogTarget, ErrorLog, LEVELS, Level, LogBuffer, LogFileCacheId, LogTarget,
+    OpenLogFileCache,
 };
 use crate::span::Spanned;
 use crate::syntax::{Directive, Word};
@@ -32,17 +33,6 @@ struct Parameters {
 const GZIP_BUFFER_BYTES: usize = 64 * 1024;
 /// nginx compresses as fast as it can unless told otherwise.
 const GZIP_LEVEL: u8 = 1;
-
-const LEVELS: [(&str, Level); 8] = [
-    ("debug", Level::Debug),
-    ("info", Level::Info),
-    ("notice", Level::Notice),
-    ("warn", Level::Warn),
-    ("error", Level::Error),
-    ("crit", Level::Crit),
-    ("alert", Level::Alert),
-    ("emerg", Level::Emerg),
-];
 
 impl Reader<'_> {
     /// `error_log`.

@@ -182,6 +182,18 @@ pub enum Level {
     Emerg,
 }
 
+/// nginx's names of levels, the least severe first.
+pub const LEVELS: [(&str, Level); 8] = [
+    ("debug", Level::Debug),
+    ("info", Level::Info),
+    ("notice", Level::Notice),
+    ("warn", Level::Warn),
+    ("error", Level::Error),
+    ("crit", Level::Crit),
+    ("alert", Level::Alert),
+    ("emerg", Level::Emerg),
+];
+
 /// `http`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Http {
