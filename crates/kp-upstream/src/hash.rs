@@ -8,7 +8,7 @@ use crate::tried::Tried;
 use std::net::IpAddr;
 
 /// Unusable peers after which a hash is given up.
-const MISSES_MAX: u32 = 20;
+pub(crate) const MISSES_MAX: u32 = 20;
 
 impl Group {
     /// `ip_hash`: the first three octets of an IPv4 address, all of an IPv6 address; one fixed place for other clients.
