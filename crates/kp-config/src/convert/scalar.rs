@@ -120,6 +120,8 @@ fn is_plain(text: &str, flow: bool) -> bool {
         && !text.contains(" #")
         && !text.chars().any(is_unusual)
         && !(flow && text.contains([',', '[', ']', '{', '}', '?']))
+        // Before the `,` or `]` that follows, some readers take it for the mark of a list.
+        && !(flow && text.ends_with(" -"))
         && !WORDS_OF_YAML.iter().any(|word| special(word))
 }
 
@@ -167,6 +169,9 @@ mod tests {
             ("a, b", true, "\"a, b\""),
             // Some readers of YAML take it for the mark of a key.
             ("/a?", true, "\"/a?\""),
+            ("a -", false, "a -"),
+            ("a -", true, "\"a -\""),
+            ("a-", true, "a-"),
             ("[::]:80", false, "\"[::]:80\""),
             ("*.a", false, "\"*.a\""),
             ("on", false, "\"on\""),
