@@ -19,25 +19,7 @@ impl HttpDraft {
             return;
         };
         let source = reader.compile(source);
-        let variable = match name
-            .text
-            .strip_prefix('$')
-            .filter(|name| crate::compile::is_name(name))
-        {
-            Some(text) => reader.define(text, name.span),
-            None => {
-                reader.report(
-                    Diagnostic::error(
-                        name.span,
-                        format!("invalid variable name \"{}\"", name.text),
-                    )
-                    .hint(
-                        "the second argument of \"map\" is the variable it defines, such as $name",
-                    ),
-                );
-                None
-            }
-        };
+        let variable = reader.defined(&directive.name, name);
         let lone = |text: &str| {
             entries
                 .iter()

@@ -172,6 +172,23 @@ impl<'a> Reader<'a> {
         Some(self.names.define(name))
     }
 
+    /// The variable that the last argument of this block directive defines.
+    pub(crate) fn defined(&mut self, directive: &Word, variable: &Word) -> Option<UserVar> {
+        let name = variable.text.strip_prefix('$');
+        match name.filter(|name| crate::compile::is_name(name)) {
+            Some(name) => self.define(name, variable.span),
+            None => {
+                let message = format!("invalid variable name \"{}\"", variable.text);
+                let advice = format!(
+                    "the last argument of \"{}\" is the variable it defines, such as $variant",
+                    directive.text
+                );
+                self.refuse(variable.span, message, advice);
+                None
+            }
+        }
+    }
+
     /// The number of a log file; relative paths start at the prefix.
     pub(crate) fn log_file(&mut self, path: &str, place: Option<Span>) -> LogFileId {
         let path = self.under_prefix(path);

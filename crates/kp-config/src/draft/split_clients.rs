@@ -19,16 +19,7 @@ impl HttpDraft {
             return;
         };
         let source = reader.compile(source);
-        let text = name.text.strip_prefix('$');
-        let variable = match text.filter(|text| crate::compile::is_name(text)) {
-            Some(text) => reader.define(text, name.span),
-            None => {
-                let message = format!("invalid variable name \"{}\"", name.text);
-                let advice = "the second argument of \"split_clients\" is the variable it defines, such as $variant";
-                reader.refuse(name.span, message, advice);
-                None
-            }
-        };
+        let variable = reader.defined(&directive.name, name);
         let (mut parts, mut sum, mut below) = (Vec::new(), 0, 0_u32);
         for entry in entries.iter().filter(|entry| entry.name.text != "include") {
             let Some((share, value)) = reader.split_part(entry) else {

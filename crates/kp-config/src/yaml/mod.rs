@@ -159,6 +159,20 @@ impl Translator<'_> {
         named
     }
 
+    /// The entries of a mapping whose keys are arguments of this directive: the arguments, where they stand, the value.
+    fn by_arguments<'n>(
+        &mut self,
+        name: &Word,
+        pairs: &'n [Pair],
+    ) -> Vec<(Vec<Word>, Span, &'n Node)> {
+        let named = self.named(pairs, Keys::Arguments(&name.text));
+        let entry = |Named { name, key, value }| {
+            let at = name.span;
+            (self.key_words(key, name), at, value)
+        };
+        named.into_iter().map(entry).collect()
+    }
+
     fn directive(&mut self, name: Word, value: &Node, scope: Scope, out: &mut Vec<Directive>) {
         if name.text == "include" {
             for (_, args) in self.repetitions(&name, value, None) {
@@ -254,14 +268,7 @@ impl Translator<'_> {
     ) {
         match &value.value {
             Value::Map { pairs, .. } => {
-                for Named {
-                    name: first,
-                    key,
-                    value,
-                } in self.named(pairs, Keys::Arguments(&name.text))
-                {
-                    let at = first.span;
-                    let args = self.key_words(key, first);
+                for (args, at, value) in self.by_arguments(name, pairs) {
                     out.extend(self.block(name, args, at, value, scope));
                 }
             }
@@ -307,14 +314,7 @@ impl Translator<'_> {
                 out.extend(args.map(|args| simple(name, value_place(name, element), args)));
                 continue;
             };
-            for Named {
-                name: first,
-                key,
-                value,
-            } in self.named(pairs, Keys::Arguments(&name.text))
-            {
-                let at = first.span;
-                let args = self.key_words(key, first);
+            for (args, at, value) in self.by_arguments(name, pairs) {
                 out.extend(match &value.value {
                     Value::Map { .. } => self.block(name, args, at, value, scope),
                     _ => self
