@@ -76,9 +76,9 @@ experiments: ## what a proxy adds, a loop that stands still, slow readers, kept 
 	$(CARGO) build --locked --release -p kp
 	@scripts/experiments
 
-fuzz: ## the property tests, with many more cases (CASES=20000)
+fuzz: ## the property tests, with many more cases from a random seed (CASES=20000 SEED=)
 	@scripts/need cargo cc
-	PROPTEST_CASES=$(or $(CASES),20000) $(CARGO) test --locked -p kp-http -p kp-config -p kp-upstream -p kp-proxy
+	@CASES="$(CASES)" SEED="$(SEED)" scripts/fuzz
 
 install: ## kp, manual pages, examples, init files: PREFIX=/usr/local DESTDIR=
 	@scripts/need cargo cc

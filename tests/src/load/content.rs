@@ -67,6 +67,15 @@ fn pool() -> &'static [u8] {
 pub struct Draws(u64);
 
 impl Draws {
+    /// The same sequence in every run of a test, unless `KP_SEED` asks for another; the runner shows the seed where the
+    /// test fails.
+    pub fn repeatable(seed: u64) -> Self {
+        let asked = std::env::var("KP_SEED").ok();
+        let seed = asked.map_or(seed, |asked| asked.parse().expect("KP_SEED is a number"));
+        eprintln!("KP_SEED={seed}");
+        Self::new(seed)
+    }
+
     /// The sequence of that seed.
     pub fn new(seed: u64) -> Self {
         Self(seed)

@@ -213,7 +213,7 @@ fn noise_gives_one_object_for_each_request_in_every_log() {
             syslog.local_addr().expect("an address").to_string(),
         )
         .start();
-    let (mut draws, mut told) = (Draws::new(7), BTreeMap::new());
+    let (mut draws, mut told) = (Draws::repeatable(7), BTreeMap::new());
     let mut expected: BTreeMap<u64, usize> = BTreeMap::new();
     for _ in 0..CONNECTIONS {
         let mut client = kp.client();

@@ -474,7 +474,7 @@ fn any_document() -> impl Strategy<Value = String> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(1000))]
+    #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases * 4))]
 
     #[test]
     fn a_document_is_what_another_parser_reads(text in any_document()) {

@@ -116,7 +116,7 @@ fn make(name: String, args: Vec<(String, bool)>, inside: Option<Vec<Directive>>)
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: ProptestConfig::default().cases * 3 / 2, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn any_tree_is_resolved(tree in proptest::collection::vec(directive(), 0..10)) {
