@@ -217,7 +217,7 @@ fn run_edit_break_repair_stop() {
     first.sort();
     assert_eq!(first, ["blue", "green"]);
     let log = clone.path().join("target/run/logs/access.log");
-    wait::until(SECOND, "two lines in the access log", || {
+    wait::until(SOON, "two lines in the access log", || {
         fs::read_to_string(&log).is_ok_and(|text| text.lines().count() == 2)
     });
 
@@ -225,7 +225,7 @@ fn run_edit_break_repair_stop() {
     let start = Instant::now();
     let reload = clone.make(&["reload"]);
     assert!(reload.status.success(), "{}", said(&reload));
-    assert!(start.elapsed() <= SECOND * 2, "{:?}", start.elapsed());
+    assert!(start.elapsed() <= SECOND * 10, "{:?}", start.elapsed());
     assert!(
         said(&reload).contains("generation") && said(&reload).contains("ready"),
         "{}",
@@ -243,8 +243,8 @@ fn run_edit_break_repair_stop() {
     let start = Instant::now();
     killpg(running.group(), Signal::SIGINT).expect("a signal as Ctrl-C sends it");
     running.child.wait().expect("waiting for make");
-    assert!(start.elapsed() <= SECOND, "{:?}", start.elapsed());
-    wait::until(SECOND, "every listener to be gone", || {
+    assert!(start.elapsed() <= SECOND * 10, "{:?}", start.elapsed());
+    wait::until(SOON, "every listener to be gone", || {
         ports.iter().all(|port| !process::listening(port.number()))
     });
     assert!(killpg(running.group(), None).is_err(), "a process is left");

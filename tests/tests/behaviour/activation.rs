@@ -4,15 +4,12 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::time::Duration;
 
 use kp_tests::kp::workers_of;
 use kp_tests::wait::{self, SOON};
 use kp_tests::{Kp, Port, Setup, client, process};
 use nix::sys::signal::Signal;
 use tempfile::TempDir;
-
-const SECOND: Duration = Duration::from_secs(1);
 
 /// The shell gets the sockets as its input and output, puts them where the convention wants them, and becomes kp.
 fn launcher(count: usize) -> String {
@@ -135,7 +132,7 @@ fn passed_sockets_are_served_and_left_as_they_were() {
     let _tcp = TcpStream::connect(manager.ports[0].address()).expect("a queue");
     let _unix = UnixStream::connect(manager.path()).expect("a queue");
     manager.tcp.set_nonblocking(true).expect("a flag");
-    wait::until(SECOND, "the connection to be the manager's", || {
+    wait::until(SOON, "the connection to be the manager's", || {
         manager.tcp.accept().is_ok()
     });
     manager.unix.set_nonblocking(true).expect("a flag");

@@ -1,13 +1,13 @@
 //! Which peer gets a request (cases B01, B02), and what all workers know about peers together.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use kp_tests::origin::response;
-use kp_tests::wait;
+use kp_tests::wait::{self, SOON};
 use kp_tests::{Conversation, Kp, Origin, Port, Setup};
-
-const SECOND: Duration = Duration::from_secs(1);
 
 /// A group of origins named a, b, c…, each with these server parameters.
 fn group(parameters: &[&str], main: &str, upstream: &str) -> (Kp, Vec<Origin>) {
@@ -104,11 +104,22 @@ fn a_dead_peer_is_tried_once_per_fail_timeout_by_all_workers_together() {
     assert_eq!(dead.connections(), 2);
 }
 
+/// What opens a gate, and whether it is open.
+fn gate() -> (impl Fn(), impl Fn() -> bool) {
+    let open = Arc::new(AtomicBool::new(false));
+    let opened = Arc::clone(&open);
+    (
+        move || open.store(true, Ordering::SeqCst),
+        move || opened.load(Ordering::SeqCst),
+    )
+}
+
 #[test]
 fn max_conns_holds_over_workers() {
-    let origin = Origin::start(|conversation| {
+    let (open, opened) = gate();
+    let origin = Origin::start(move |conversation| {
         conversation.request()?;
-        conversation.pause(SECOND);
+        wait::happens(SOON, &opened);
         conversation.send(response(200, b"slow"))
     });
     let text = "worker_processes 2; http { upstream u { zone z 64k; server %U1% max_conns=2; }
@@ -118,6 +129,10 @@ fn max_conns_holds_over_workers() {
     for client in &mut clients {
         client.send("GET / HTTP/1.1\r\nHost: t\r\n\r\n");
     }
+    wait::until(SOON, "three refusals", || {
+        clients.iter().filter(|client| client.has_heard()).count() == 3
+    });
+    open();
     let mut statuses: Vec<u16> = clients
         .iter_mut()
         .map(|client| client.response().status())
@@ -139,10 +154,11 @@ fn down_servers_get_nothing() {
 /// Shows: least_conn
 #[test]
 fn least_conn_avoids_the_busy() {
-    let busy = Origin::start(|conversation| {
+    let (open, opened) = gate();
+    let busy = Origin::start(move |conversation| {
         conversation.answer_all(|request| {
             if request.target() == "/slow" {
-                wait::pause(SECOND);
+                wait::happens(SOON, &opened);
             }
             response(200, b"busy")
         })
@@ -156,10 +172,9 @@ fn least_conn_avoids_the_busy() {
         .start();
     let mut slow = kp.client();
     slow.send("GET /slow HTTP/1.1\r\nHost: t\r\n\r\n");
-    wait::until(SECOND * 5, "the slow request", || {
-        !busy.requests().is_empty()
-    });
+    busy.wait_requests(1);
     assert_eq!(answers(&kp, 6), "free".repeat(6));
+    open();
     assert_eq!(slow.response().text(), "busy");
 }
 
@@ -250,7 +265,7 @@ fn pooled_connections_have_an_end() {
     let (kp, origins) = group(&[""], "", "keepalive 8; keepalive_timeout 300ms;");
     answers(&kp, 2);
     assert_eq!(origins[0].connections(), 1);
-    origins[0].wait_all_closed(SECOND * 2);
+    origins[0].wait_all_closed(SOON);
     let (kp, origins) = group(&[""], "", "keepalive 8; keepalive_time 300ms;");
     answers(&kp, 2);
     wait::pause(Duration::from_millis(400));

@@ -43,7 +43,7 @@ fn sigterm_can_let_requests_finish() {
         kp.signal(Signal::SIGTERM);
         kp.wait_error("shutting down");
         assert_eq!(busy.response().text(), "late");
-        assert_eq!(kp.wait_exit(SECOND * 2), 0);
+        assert_eq!(kp.wait_exit(SOON), 0);
     }
 }
 
@@ -70,8 +70,12 @@ fn what_ends_a_graceful_stop_at_once() {
         origin.wait_requests(1);
         end(&mut kp);
         let start = Instant::now();
-        assert_eq!(kp.wait_exit(SECOND * 3), 0, "{what}");
-        assert!(start.elapsed() <= SECOND, "{what}: {:?}", start.elapsed());
+        assert_eq!(kp.wait_exit(SOON), 0, "{what}");
+        assert!(
+            start.elapsed() <= SECOND * 10,
+            "{what}: {:?}",
+            start.elapsed()
+        );
     }
 }
 

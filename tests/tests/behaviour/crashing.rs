@@ -138,7 +138,7 @@ fn workers_that_die_at_once_are_started_ever_later() {
     }
     // At once, then 100, 200, 400 and 800 ms.
     for (waited, least_ms) in waits.iter().zip([0, 100, 200, 400, 800]) {
-        let range = Duration::from_millis(least_ms)..Duration::from_millis(least_ms + 2000);
+        let range = Duration::from_millis(least_ms)..Duration::from_millis(least_ms + 6000);
         assert!(range.contains(waited), "{waits:?}");
     }
     let answer = client_patiently(&kp);
@@ -195,17 +195,12 @@ fn a_killed_master_leaves_nobody_behind() {
     assert_eq!(busy.response().status(), 200, "a request that was begun");
     assert_eq!(kp.get("/").status(), 200, "the next master serves");
     tunnel.send("ping");
-    assert_eq!(tunnel.read_exactly(4, SECOND), b"ping");
-    assert_eq!(idle.end_within(SECOND * 3), End::Closed);
-    assert!(matches!(
-        tunnel.end_within(SECOND * 20),
-        End::Closed | End::Reset
-    ));
+    assert_eq!(tunnel.read_exactly(4, SOON), b"ping");
+    assert_eq!(idle.end_within(SECOND * 8), End::Closed);
+    assert!(matches!(tunnel.end_within(SOON), End::Closed | End::Reset));
     assert!(killed.elapsed() > SECOND * 10, "{:?}", killed.elapsed());
     for orphan in orphans {
-        wait::until(SECOND * 2, "the orphans to leave", || {
-            !process::alive(orphan)
-        });
+        wait::until(SOON, "the orphans to leave", || !process::alive(orphan));
     }
     // A pid file of a master that lives does prevent a start.
     let second = kp.command(&[]);

@@ -603,7 +603,7 @@ fn thousands_of_connections_are_glanced_at_quickly() {
         let start = Instant::now();
         let answer = json(&kp, arguments);
         assert!(
-            start.elapsed() < Duration::from_secs(1),
+            start.elapsed() < Duration::from_secs(10),
             "{:?}",
             start.elapsed()
         );

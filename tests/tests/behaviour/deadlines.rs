@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use kp_tests::origin::{OK, response};
-use kp_tests::wait;
+use kp_tests::wait::{self, SOON};
 use kp_tests::{Client, End, Kp, Origin, Setup, process};
 use nix::sys::signal::Signal;
 
@@ -28,12 +28,12 @@ fn a_silent_upstream_is_a_504() {
     let start = Instant::now();
     assert_eq!(kp.get("/").status(), 504);
     assert!(
-        start.elapsed() >= Duration::from_millis(380) && start.elapsed() < SECOND * 2,
+        start.elapsed() >= Duration::from_millis(380) && start.elapsed() < SECOND * 10,
         "{:?}",
         start.elapsed()
     );
     kp.wait_error("upstream timed out");
-    origin.wait_all_closed(SECOND);
+    origin.wait_all_closed(SOON);
 }
 
 #[test]
@@ -78,7 +78,7 @@ fn a_connection_that_does_not_come_is_a_504() {
     let start = Instant::now();
     assert_eq!(kp.get("/").status(), 504);
     assert!(
-        start.elapsed() >= Duration::from_millis(380) && start.elapsed() < SECOND * 2,
+        start.elapsed() >= Duration::from_millis(380) && start.elapsed() < SECOND * 10,
         "{:?}",
         start.elapsed()
     );
@@ -101,7 +101,7 @@ fn an_upstream_that_does_not_read_is_a_504() {
     let start = Instant::now();
     client.send_for(&vec![b'x'; 60_000_000], SECOND * 2);
     assert_eq!(client.response().status(), 504);
-    assert!(start.elapsed() < SECOND * 6, "{:?}", start.elapsed());
+    assert!(start.elapsed() < SECOND * 20, "{:?}", start.elapsed());
 }
 
 /// Asks for a large answer and does not read it.
@@ -126,7 +126,7 @@ fn a_client_that_does_not_read_is_dropped() {
         origin.wait_requests(1);
         let line = kp.access_lines(1).remove(0);
         assert!(line.contains("GET / "), "{line}");
-        let (bytes, end) = client.read_to_end(SECOND * 5);
+        let (bytes, end) = client.read_to_end(SOON);
         assert!(bytes.len() < 20_000_000, "the whole answer came");
         let expected = if reset == "on" {
             End::Reset
@@ -150,7 +150,7 @@ fn idle_client_connections_end() {
     let mut client = kp.client();
     assert_eq!(client.ask(GET).field("keep-alive"), Some("timeout=7"));
     let start = Instant::now();
-    assert!(client.closes_within(SECOND * 3));
+    assert!(client.closes_within(SOON));
     assert!(
         start.elapsed() >= Duration::from_millis(450),
         "{:?}",
@@ -159,7 +159,7 @@ fn idle_client_connections_end() {
     let kp = kept().http("keepalive_timeout 0;").start();
     let mut client = kp.client();
     assert_eq!(client.ask(GET).field("connection"), Some("close"));
-    assert!(client.closes_within(SECOND));
+    assert!(client.closes_within(SOON));
 }
 
 /// Shows: keepalive_requests, keepalive_time
@@ -171,7 +171,7 @@ fn client_connections_have_an_end() {
         .map(|_| client.ask(GET).field("connection") == Some("close"))
         .collect();
     assert_eq!(said, [false, false, true]);
-    assert!(client.closes_within(SECOND));
+    assert!(client.closes_within(SOON));
     let kp = kept().http("keepalive_time 300ms;").start();
     let mut client = kp.client();
     assert_ne!(client.ask(GET).field("connection"), Some("close"));
@@ -193,7 +193,7 @@ fn some_browsers_get_no_keep_alive() {
 /// Shows: keepalive_min_timeout
 #[test]
 fn a_drain_gives_idle_clients_a_moment() {
-    let kp = kept().http("keepalive_min_timeout 3s;").start();
+    let kp = kept().http("keepalive_min_timeout 20s;").start();
     let mut client = kp.client();
     assert_eq!(client.ask(GET).status(), 200);
     kp.reload();
@@ -237,7 +237,7 @@ fn what_arrived_in_time_is_not_late() {
     client.send("GET / HTTP/1.1\r\nHost: t\r\n\r\n");
     origin.wait_requests(1);
     process::signal(kp.worker_pid(), Signal::SIGSTOP);
-    wait::until(SECOND * 5, "the response", || !origin.noted().is_empty());
+    wait::until(SOON, "the response", || !origin.noted().is_empty());
     wait::pause(Duration::from_millis(600));
     process::signal(kp.worker_pid(), Signal::SIGCONT);
     assert_eq!(client.response().status(), 200);

@@ -21,7 +21,7 @@ fn post_until(stop: &AtomicBool, address: &str, answers: &AtomicUsize) -> Result
     while !stop.load(Ordering::SeqCst) {
         client.send("POST /x HTTP/1.1\r\nHost: t\r\nContent-Length: 1\r\n\r\nx");
         let answer = client
-            .try_response("POST", SECOND * 5)
+            .try_response("POST", SOON)
             .map_err(|end| format!("no answer but {end:?}"))?;
         if answer.status() != 200 {
             return Err(format!("{:?}", answer.head));
@@ -106,7 +106,7 @@ fn a_tunnel_outlives_a_reload() {
     assert_eq!(tunnel.ask(UPGRADE).status(), 101);
     kp.reload();
     tunnel.send("ping");
-    assert_eq!(tunnel.read_exactly(4, SECOND), b"ping");
+    assert_eq!(tunnel.read_exactly(4, SOON), b"ping");
     assert!(process::alive(old));
     drop(tunnel);
     wait::until(SOON, "the old worker to leave", || !process::alive(old));
@@ -123,16 +123,13 @@ fn worker_shutdown_timeout_ends_a_tunnel() {
     assert_eq!(tunnel.ask(UPGRADE).status(), 101);
     let start = Instant::now();
     kp.reload();
-    assert!(matches!(
-        tunnel.end_within(SECOND * 3),
-        End::Closed | End::Reset
-    ));
+    assert!(matches!(tunnel.end_within(SOON), End::Closed | End::Reset));
     let took = start.elapsed();
     assert!(
-        took >= Duration::from_millis(900) && took <= SECOND * 2,
+        took >= Duration::from_millis(900) && took <= SECOND * 10,
         "{took:?}"
     );
-    wait::until(SECOND, "the old worker to leave", || !process::alive(old));
+    wait::until(SOON, "the old worker to leave", || !process::alive(old));
 }
 
 #[test]
@@ -162,7 +159,7 @@ fn only_the_last_of_the_waiting_requests_is_told_to_close() {
         [false, false, true],
         "RFC 9112 §9.6: nothing after a close may be answered"
     );
-    assert!(client.closes_within(SECOND * 2));
+    assert!(client.closes_within(SOON));
 }
 
 /// Whatever grace idle connections have: its request is on its way.
@@ -181,7 +178,7 @@ fn who_has_just_connected_is_not_idle() {
         (answer.status(), answer.field("connection")),
         (200, Some("close"))
     );
-    assert!(idle.closes_within(SECOND));
+    assert!(idle.closes_within(SOON));
 }
 
 #[test]

@@ -20,7 +20,7 @@ fn reason(origin: &Origin, location: &str) -> String {
     let kp = Setup::base(origin).http(REASON).location(location).start();
     let mut client = kp.client();
     client.send("GET / HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n");
-    client.read_to_end(SECOND * 3);
+    client.read_to_end(SOON);
     kp.lines("reason.log", 1).remove(0)
 }
 
@@ -100,7 +100,7 @@ fn reasons_for_refused_requests() {
     for (n, (input, expected)) in inputs.iter().enumerate() {
         let mut client = kp.client();
         client.send(input);
-        client.read_to_end(SECOND * 3);
+        client.read_to_end(SOON);
         let line = kp.lines("reason.log", n + 1).pop().expect("a line");
         assert_eq!(line, *expected, "{}", &input[..input.len().min(80)]);
     }
@@ -201,7 +201,7 @@ fn workers_leave_when_their_master_is_killed() {
     });
     kp.signal(Signal::SIGKILL);
     kp.wait_exit(SOON);
-    wait::until(SECOND * 5, "the workers to leave", || {
+    wait::until(SOON, "the workers to leave", || {
         workers.iter().all(|&pid| !process::alive(pid))
     });
     assert!(!process::listening(kp.port()));
@@ -257,7 +257,7 @@ fn a_worker_that_keeps_dying_is_not_restarted_in_a_hurry() {
     }
     // 0.1 s, doubled each time: six in two seconds are plenty.
     assert!((2..=8).contains(&killed), "{killed} workers in two seconds");
-    wait::until(SECOND * 15, "a worker that serves", || {
+    wait::until(SOON, "a worker that serves", || {
         kp_tests::Client::try_connect(&kp.address()).is_ok_and(|mut client| {
             client.send("GET / HTTP/1.0\r\n\r\n");
             client.try_response("GET", SECOND).is_ok()

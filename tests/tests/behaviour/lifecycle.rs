@@ -170,12 +170,12 @@ fn quit_finishes_what_was_begun() {
     busy.send("GET / HTTP/1.1\r\nHost: t\r\n\r\n");
     origin.wait_requests(1);
     kp.signal(Signal::SIGQUIT);
-    wait::until(SECOND, "new connections to be refused", || {
+    wait::until(SOON, "new connections to be refused", || {
         client::Client::try_connect(&kp.address()).is_err()
     });
     let answer = busy.response();
     assert_eq!((answer.status(), answer.text().as_str()), (200, "late"));
-    assert_eq!(kp.wait_exit(SECOND * 2), 0);
+    assert_eq!(kp.wait_exit(SOON), 0);
 }
 
 #[test]
@@ -188,9 +188,13 @@ fn term_does_not_wait() {
         origin.wait_requests(1);
         let start = Instant::now();
         kp.signal(signal);
-        assert_eq!(kp.wait_exit(SECOND * 3), 0);
-        assert!(start.elapsed() <= SECOND, "{signal}: {:?}", start.elapsed());
-        assert!(matches!(busy.end_within(SECOND), End::Closed | End::Reset));
+        assert_eq!(kp.wait_exit(SOON), 0);
+        assert!(
+            start.elapsed() <= SECOND * 10,
+            "{signal}: {:?}",
+            start.elapsed()
+        );
+        assert!(matches!(busy.end_within(SOON), End::Closed | End::Reset));
         assert!(!process::listening(kp.port()));
     }
 }
@@ -207,10 +211,10 @@ fn a_graceful_stop_has_a_deadline() {
     origin.wait_requests(1);
     let start = Instant::now();
     kp.signal(Signal::SIGQUIT);
-    kp.wait_exit(SECOND * 4);
+    kp.wait_exit(SOON);
     let took = start.elapsed();
     assert!(
-        took >= Duration::from_millis(900) && took <= SECOND * 2,
+        took >= Duration::from_millis(900) && took <= SECOND * 10,
         "{took:?}"
     );
 }
@@ -238,20 +242,20 @@ fn usr1_opens_the_logs_again() {
 #[test]
 fn messages_of_the_command_line_reach_the_master() {
     for (message, busy_survives) in [("stop", false), ("quit", true)] {
-        let origin = slow(Duration::from_millis(700));
+        let origin = slow(if busy_survives { SECOND } else { SECOND * 20 });
         let mut kp = Kp::base(&origin);
         let mut busy = kp.client();
         busy.send("GET / HTTP/1.1\r\nHost: t\r\n\r\n");
         origin.wait_requests(1);
         let said = kp.command(&["-s", message]);
         assert_eq!(said.code, 0, "{}", said.stderr);
-        let answer = busy.try_response("GET", SECOND * 3);
+        let answer = busy.try_response("GET", SECOND * 15);
         assert_eq!(
             answer.is_ok_and(|answer| answer.status() == 200),
             busy_survives,
             "{message}"
         );
-        assert_eq!(kp.wait_exit(SECOND * 3), 0);
+        assert_eq!(kp.wait_exit(SOON), 0);
     }
 }
 
@@ -468,7 +472,8 @@ fn workers_get_their_limits() {
 /// Shows: worker_connections
 #[test]
 fn connections_have_a_limit() {
-    let origin = slow(SECOND);
+    // Long enough for all of them to be there before the first leaves.
+    let origin = slow(SECOND * 3);
     let kp = Setup::base(&origin)
         .with("MAIN", "events { worker_connections 20; }")
         .start();
@@ -479,7 +484,7 @@ fn connections_have_a_limit() {
     let mut served = 0;
     let mut refused = 0;
     for client in &mut clients {
-        match client.try_response("GET", SECOND * 5) {
+        match client.try_response("GET", SOON) {
             Ok(answer) if answer.status() == 200 => served += 1,
             Ok(answer) => {
                 assert_eq!(answer.status(), 503);

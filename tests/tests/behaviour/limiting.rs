@@ -87,7 +87,7 @@ fn limited(zone: &str, location: &str, origin: &Origin) -> Setup {
 fn requests_within_the_burst_wait() {
     let origin = Origin::ok();
     let kp = limited(
-        "limit_req_zone $uri zone=w:32k rate=4r/s;",
+        "limit_req_zone $uri zone=w:32k rate=1r/s;",
         "limit_req zone=w burst=5 delay=1; limit_req_log_level warn; add_header X-Limit $limit_req_status always;",
         &origin,
     )
@@ -96,7 +96,7 @@ fn requests_within_the_burst_wait() {
     let answers: Vec<_> = (0..3).map(|_| kp.get("/x")).collect();
     let took = began.elapsed();
     assert!(
-        took >= Duration::from_millis(240) && took < SECOND,
+        took >= Duration::from_millis(950) && took < SECOND * 10,
         "{took:?}"
     );
     let said: Vec<_> = answers
@@ -463,13 +463,12 @@ fn an_answer_is_sent_at_its_rate() {
         let took = began.elapsed();
         // 40,000 bytes less 10k and the second that is free: two more seconds.
         assert!(
-            took >= Duration::from_millis(950) && took < 5 * SECOND,
+            took >= Duration::from_millis(950) && took < 20 * SECOND,
             "{path} {took:?}"
         );
     }
-    let began = Instant::now();
-    assert_eq!(kp.get("/?fast=1").body.len(), 40_000);
-    assert!(began.elapsed() < SECOND);
+    let fast = wait::quickest(|| assert_eq!(kp.get("/?fast=1").body.len(), 40_000));
+    assert!(fast < Duration::from_millis(950), "{fast:?}");
 }
 
 /// A limit does not hold the connection: the next request of it is answered.
@@ -862,10 +861,9 @@ fn an_upstream_may_say_the_rate_and_tls_keeps_it() {
     assert_eq!((answer.status(), answer.body.len()), (200, 30_000));
     assert_eq!(answer.field("X-Accel-Limit-Rate"), None);
     let took = began.elapsed();
-    assert!(took >= 2 * SECOND && took < 5 * SECOND, "{took:?}");
-    let began = Instant::now();
-    assert_eq!(kp.get("/free").body.len(), 30_000);
-    assert!(began.elapsed() < SECOND);
+    assert!(took >= 2 * SECOND && took < 20 * SECOND, "{took:?}");
+    let free = wait::quickest(|| assert_eq!(kp.get("/free").body.len(), 30_000));
+    assert!(free < SECOND, "{free:?}");
 }
 
 #[test]
@@ -882,7 +880,7 @@ fn a_rate_holds_over_tls() {
     assert_eq!((answer.status(), answer.body.len()), (200, 30_000));
     let took = began.elapsed();
     assert!(
-        took >= Duration::from_millis(1900) && took < 5 * SECOND,
+        took >= Duration::from_millis(1900) && took < 20 * SECOND,
         "{took:?}"
     );
 }

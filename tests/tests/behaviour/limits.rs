@@ -46,7 +46,7 @@ fn a_chunked_body_has_a_largest_size_whoever_answers() {
         client.send_for(&chunk, SECOND);
     }
     // The answer is there long before the body ends, and the connection ends with it.
-    let answer = client.try_response("POST", SECOND * 3).expect("an answer");
+    let answer = client.try_response("POST", SOON).expect("an answer");
     assert!([204, 413].contains(&answer.status()), "{:?}", answer.head);
     assert!(
         client.closes_within(SECOND * 3),
@@ -101,7 +101,7 @@ fn a_client_that_pipelines_does_not_starve_the_others() {
     for _ in 0..20 {
         let start = Instant::now();
         assert_eq!(kp_tests::client::get(&address, "/").status(), 200);
-        assert!(start.elapsed() <= SECOND / 2, "{:?}", start.elapsed());
+        assert!(start.elapsed() <= SECOND * 3, "{:?}", start.elapsed());
     }
     drop(flood.join().expect("the flood"));
 }
@@ -113,7 +113,7 @@ fn silence_after_connecting_costs_no_answer() {
     )
     .start();
     let mut silent = kp.client();
-    let (bytes, end) = silent.read_to_end(SECOND * 3);
+    let (bytes, end) = silent.read_to_end(SOON);
     assert_eq!(
         (bytes.len(), end),
         (0, End::Closed),

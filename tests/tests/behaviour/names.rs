@@ -506,7 +506,7 @@ fn a_name_in_a_variable_is_looked_up() {
     ] {
         let start = Instant::now();
         assert_eq!(kp.get(&format!("/?name={name}")).status(), 502, "{name}");
-        assert!(start.elapsed() < Duration::from_secs(3), "{name}");
+        assert!(start.elapsed() < Duration::from_secs(10), "{name}");
         kp.wait_error(words);
     }
     dns.set_a("nosuch.test", &["127.0.0.1"]);

@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::os::unix::net::UnixDatagram;
-use std::time::Duration;
 
 use kp_tests::wait::{self, SOON};
 use kp_tests::{Kp, Setup, process};
@@ -148,9 +147,7 @@ fn one_process_is_ready_too_and_a_missing_manager_is_no_harm() {
     assert_eq!(kp.get("/").text(), "one");
     kp.wait_error("the service manager could not be told");
     assert!(process::alive(kp.master_pid()));
-    wait::until(Duration::from_secs(1), "a worker", || {
-        !kp.worker_pids().is_empty()
-    });
+    wait::until(SOON, "a worker", || !kp.worker_pids().is_empty());
 }
 
 /// A master that the test did not start itself, ended when dropped.

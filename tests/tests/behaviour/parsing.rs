@@ -1,11 +1,8 @@
 //! What is a request and what is not (cases P01–P09). Every input is written in three ways, and after each the same
 //! worker must serve a fresh request.
 
-use std::time::Duration;
-
+use kp_tests::wait::SOON;
 use kp_tests::{Client, Kp, Origin, Writing};
-
-const SECOND: Duration = Duration::from_secs(1);
 
 /// Sends the bytes and expects one refusal with one of these statuses, the end of the connection, nothing upstream.
 fn refused(kp: &Kp, origin: &Origin, statuses: &[u16], input: &[u8]) {
@@ -15,7 +12,7 @@ fn refused(kp: &Kp, origin: &Origin, statuses: &[u16], input: &[u8]) {
         origin.forget();
         let mut client = kp.client();
         client.send_as(writing, input);
-        let answer = client.try_response("GET", SECOND * 3);
+        let answer = client.try_response("GET", SOON);
         let answer =
             answer.unwrap_or_else(|end| panic!("{writing:?} {shown:?}: no answer but {end:?}"));
         assert!(
@@ -24,7 +21,7 @@ fn refused(kp: &Kp, origin: &Origin, statuses: &[u16], input: &[u8]) {
             answer.head
         );
         assert!(
-            client.closes_within(SECOND * 2),
+            client.closes_within(SOON),
             "{writing:?} {shown:?}: more than one answer, or not closed"
         );
         assert_eq!(
@@ -70,12 +67,12 @@ fn refused_in_body(kp: &Kp, origin: &Origin, input: &[u8]) {
         origin.forget();
         let mut client = kp.client();
         client.send_as(writing, input);
-        let answer = client.try_response("POST", SECOND * 3);
+        let answer = client.try_response("POST", SOON);
         let answer =
             answer.unwrap_or_else(|end| panic!("{writing:?} {shown:?}: no answer but {end:?}"));
         assert_eq!(answer.status(), 400, "{writing:?} {shown:?}");
         assert!(
-            client.closes_within(SECOND * 2),
+            client.closes_within(SOON),
             "{writing:?} {shown:?}: not closed"
         );
         assert!(

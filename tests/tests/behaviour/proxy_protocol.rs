@@ -241,13 +241,13 @@ fn a_header_has_a_deadline() {
     let start = Instant::now();
     for byte in LINE.bytes() {
         slow.send([byte]);
-        if slow.closes_within(Duration::from_millis(50)) {
+        if slow.closes_within(Duration::from_millis(300)) {
             break;
         }
     }
     assert!(silent.closes_within(SOON) && slow.closes_within(SOON));
     let passed = start.elapsed();
-    let (least, most) = (Duration::from_millis(350), Duration::from_millis(2000));
+    let (least, most) = (Duration::from_millis(350), Duration::from_millis(8000));
     assert!(passed > least && passed < most, "{passed:?}");
     kp.wait_error("client timed out (110: Connection timed out) while reading PROXY protocol");
     let mut late = kp.client();
@@ -633,7 +633,7 @@ fn headers_on_ipv6() {
 /// A thousand who never finish their header keep nobody waiting, and go when their time is over.
 #[test]
 fn half_headers_cost_the_others_nothing() {
-    let kp = site("client_header_timeout 3s;").start();
+    let kp = site("client_header_timeout 5s;").start();
     let mut stuck: Vec<Client> = (0..1000)
         .map(|number| {
             let mut client = kp.client();
@@ -646,7 +646,7 @@ fn half_headers_cost_the_others_nothing() {
         let answer = kp.client().ask(format!("{LINE}{GET}"));
         assert!(answer.text().starts_with(NAMED));
     }
-    assert!(start.elapsed() < Duration::from_secs(2), "nobody waits");
+    assert!(start.elapsed() < Duration::from_secs(4), "nobody waits");
     for client in &mut stuck {
         assert!(client.closes_within(SOON));
     }

@@ -109,10 +109,8 @@ fn r03_a_bounded_drain_leaves_no_generation_behind() {
         kp.reload();
     }
     // The limit and what a loaded machine adds to it: five generations of before are gone.
-    wait::until(SECOND * 3, "at most two generations", || {
-        kp.all_pids().len() <= 4
-    });
-    kp.wait_drained(SECOND * 3);
+    wait::until(SOON, "at most two generations", || kp.all_pids().len() <= 4);
+    kp.wait_drained(SOON);
     wait::until(SOON, "the clients to see their tunnels end", || {
         load.report().ended_tunnels > 0
     });
@@ -237,7 +235,7 @@ fn the_queue_of_a_removed_address_is_served() {
     process::signal(old, Signal::SIGCONT);
     for client in &mut queued {
         assert_eq!(client.response().status(), 200);
-        assert_eq!(client.end_within(SECOND), End::Closed);
+        assert_eq!(client.end_within(SOON), End::Closed);
     }
     wait::until(SOON, "the old worker to leave", || !process::alive(old));
     assert!(TcpStream::connect(removed.address()).is_err());

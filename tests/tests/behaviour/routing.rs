@@ -319,7 +319,7 @@ fn a_regex_that_would_take_for_ever_is_given_up() {
     let answer = kp.get(&format!("/{}bc", "a".repeat(200)));
     assert_eq!(answer.status(), 500);
     assert!(
-        start.elapsed() < std::time::Duration::from_millis(500),
+        start.elapsed() < std::time::Duration::from_secs(10),
         "{:?}",
         start.elapsed()
     );

@@ -229,7 +229,7 @@ fn a_client_that_never_stops_sending_is_closed() {
         tcp_peers(kp.worker_pid()).is_empty()
     });
     assert!(
-        closed && began.elapsed() < SECOND * 4,
+        closed && began.elapsed() < SECOND * 20,
         "{:?}",
         began.elapsed()
     );

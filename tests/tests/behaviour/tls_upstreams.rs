@@ -426,7 +426,7 @@ fn a_silent_handshake_is_a_timeout() {
     let began = Instant::now();
     assert_eq!(kp.get("/").status(), 504);
     assert!(
-        began.elapsed() < Duration::from_secs(8),
+        began.elapsed() < Duration::from_secs(20),
         "{:?}",
         began.elapsed()
     );

@@ -833,7 +833,7 @@ fn clients_that_were_connected_are_served_by_the_old_master() {
             (200, Some("close"))
         );
     }
-    assert_eq!(kp.wait_exit(SECOND * 5), 0, "nobody is waited for");
+    assert_eq!(kp.wait_exit(SECOND * 15), 0, "nobody is waited for");
     assert!(!process::alive(old));
     kp.follow();
 }
