@@ -60,6 +60,14 @@ impl Metrics {
         *found.unwrap_or_else(|| panic!("no {sample} in\n{}", self.text))
     }
 
+    /// The sample that counts a reason: what the configuration asks for is no failure.
+    pub fn of_reason(reason: &str, side: &str) -> String {
+        match side {
+            "config" => format!("kp_configured_answers_total{{reason=\"{reason}\"}}"),
+            side => format!("kp_failures_total{{reason=\"{reason}\",side=\"{side}\"}}"),
+        }
+    }
+
     /// Whether there is such a sample.
     pub fn has(&self, sample: &str) -> bool {
         self.samples.contains_key(sample)

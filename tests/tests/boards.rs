@@ -230,16 +230,58 @@ tests:
               description: 'Nobody took it out: a check, its failures or an ejection did (kp_peer_state).'
   - interval: 1m
     input_series:
-      - {series: 'kp_certificate_expiry_timestamp_seconds{instance="a",file="x.pem"}', values: '864000x200'}
-      - {series: 'kp_certificate_expiry_timestamp_seconds{instance="a",file="y.pem"}', values: '8640000x200'}
+      - {series: 'kp_certificate_expiry_timestamp_seconds{instance="a",file="x.pem",directive="ssl_certificate"}', values: '864000x200'}
+      - {series: 'kp_certificate_expiry_timestamp_seconds{instance="a",file="y.pem",directive="proxy_ssl_certificate"}', values: '8640000x200'}
+      - {series: 'kp_certificate_expiry_timestamp_seconds{instance="a",file="z.pem",directive="ssl_client_certificate"}', values: '864000x200'}
+      - {series: 'kp_certificate_expiry_timestamp_seconds{instance="a",file="old.pem",directive="ssl_client_certificate"}', values: '60x200'}
+      - {series: 'kp_crl_next_update_timestamp_seconds{instance="a",file="c.crl",directive="ssl_crl"}', values: '9000x200'}
+      - {series: 'kp_zone_overflows_total{instance="a",zone="z",directive="limit_req_zone"}', values: '0x50 0+10x150'}
+      - {series: 'kp_worker_open_fds{instance="a",generation="1",slot="0"}', values: '100x50 950x150'}
+      - {series: 'kp_worker_max_fds{instance="a",generation="1",slot="0"}', values: '1000x200'}
       - {series: 'kp_last_reload_successful{instance="a"}', values: '1x5 0x195'}
       - {series: 'kp_workers{instance="a",state="draining"}', values: '0x10 2x190'}
     alert_rule_test:
       - eval_time: 100m
         alertname: KpCertificateEnds
         exp_alerts:
-          - exp_labels: {severity: warning, instance: a, file: x.pem}
-            exp_annotations: {summary: 'The certificate x.pem ends in 9d 22h 20m 0s'}
+          - exp_labels: {severity: warning, instance: a, file: x.pem, directive: ssl_certificate}
+            exp_annotations:
+              summary: 'The certificate x.pem ends in 9d 22h 20m 0s'
+              description: 'Clients (ssl_certificate) or upstreams (proxy_ssl_certificate) refuse it from then on.'
+      - eval_time: 100m
+        alertname: KpAuthorityEnds
+        exp_alerts:
+          - exp_labels: {severity: warning, instance: a, file: z.pem, directive: ssl_client_certificate}
+            exp_annotations:
+              summary: 'An authority in z.pem (ssl_client_certificate) ends in 9d 22h 20m 0s'
+              description: 'Whom it has signed for is refused from then on. One that ended stays in many files, so this ends with it.'
+      - eval_time: 60m
+        alertname: KpRevocationListOld
+      - eval_time: 100m
+        alertname: KpRevocationListOld
+        exp_alerts:
+          - exp_labels: {severity: critical, instance: a, file: c.crl, directive: ssl_crl}
+            exp_annotations:
+              summary: 'The list c.crl (ssl_crl) is out of date, or will be within an hour'
+              description: 'Certificates that it is about are refused from then on: put the next list there and reload.'
+      - eval_time: 40m
+        alertname: KpZoneFull
+      - eval_time: 70m
+        alertname: KpZoneFull
+        exp_alerts:
+          - exp_labels: {severity: warning, instance: a, zone: z, directive: limit_req_zone}
+            exp_annotations:
+              summary: 'The zone z (limit_req_zone) has no room'
+              description: 'Keys or sessions are forgotten, or requests not counted: kp_zone_entries of kp_zone_max_entries. Make it larger.'
+      - eval_time: 40m
+        alertname: KpDescriptorsRunOut
+      - eval_time: 70m
+        alertname: KpDescriptorsRunOut
+        exp_alerts:
+          - exp_labels: {severity: warning, instance: a, generation: '1', slot: '0'}
+            exp_annotations:
+              summary: 'Worker 1.0 has 95% of its descriptors open'
+              description: 'Without any it turns clients away: raise worker_rlimit_nofile, or look for what holds them (kp ctl connections).'
       - eval_time: 4m
         alertname: KpReloadFailed
       - eval_time: 20m

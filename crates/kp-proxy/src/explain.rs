@@ -35,14 +35,14 @@ impl Exchange {
     /// explains what it was told.
     pub(crate) fn explain_end(&mut self, failure: &Failure) {
         let told = self.record.reason.filter(|_| self.response.status >= 400);
-        if told.is_none_or(|reason| reason.side() == Side::Config) {
+        if !told.is_some_and(Reason::is_failure) {
             self.explain_failure(failure);
         }
     }
 
     /// Notes why kp answers by itself.
     pub(crate) fn explain_answer(&mut self, answer: &Answer) {
-        let configured = answer.reason.side() == Side::Config;
+        let configured = !answer.reason.is_failure();
         let gentle = answer.status < 400 || !answer.interceptable;
         let on_behalf = self.request.forced_status != 0 && configured && gentle;
         if on_behalf && self.record.reason.is_some() {

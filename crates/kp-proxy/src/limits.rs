@@ -27,10 +27,42 @@ impl Limits {
     /// The zones whose memory the master must set aside before it forks the processes of a generation.
     pub fn plans(config: &Config) -> Vec<ZonePlan> {
         let http = &config.http;
-        let rates = (0..http.rate_zones.len()).filter_map(|index| rate_plan(config, index));
-        let places = (0..http.place_zones.len()).filter_map(|index| place_plan(config, index));
+        let rates = (0..http.rate_zones.len()).filter_map(|index| Self::rate_plan(config, index));
+        let places =
+            (0..http.place_zones.len()).filter_map(|index| Self::place_plan(config, index));
         let active = http.max_active_requests.map(|_| active_plan());
         rates.chain(places).chain(active).collect()
+    }
+
+    /// The memory of a zone of rates.
+    pub fn rate_plan(config: &Config, index: usize) -> Option<ZonePlan> {
+        let zone = config.http.rate_zones.get(index)?;
+        Some(ZonePlan {
+            key: Key::of(&[
+                b"rate",
+                zone.name.as_bytes(),
+                zone.key_text.as_bytes(),
+                &zone.bytes.to_le_bytes(),
+                &zone.rate.to_le_bytes(),
+            ]),
+            kind: ZoneKind::Rate,
+            bytes: zone.bytes,
+        })
+    }
+
+    /// The memory of a zone of places.
+    pub fn place_plan(config: &Config, index: usize) -> Option<ZonePlan> {
+        let zone = config.http.place_zones.get(index)?;
+        Some(ZonePlan {
+            key: Key::of(&[
+                b"places",
+                zone.name.as_bytes(),
+                zone.key_text.as_bytes(),
+                &zone.bytes.to_le_bytes(),
+            ]),
+            kind: ZoneKind::Places,
+            bytes: zone.bytes,
+        })
     }
 
     /// The zones, for the process that owns `row`.
@@ -42,7 +74,7 @@ impl Limits {
             shm.journal(row)
         };
         let rate = |(index, zone): (usize, &kp_config::model::RateZone)| {
-            let plan = rate_plan(config, index)?;
+            let plan = Self::rate_plan(config, index)?;
             Some(RateZone::new(&zones, &plan, zone.rate, zone.reach))
         };
         Self {
@@ -53,7 +85,7 @@ impl Limits {
                 .filter_map(rate)
                 .collect(),
             places: (0..http.place_zones.len())
-                .filter_map(|index| place_plan(config, index))
+                .filter_map(|index| Self::place_plan(config, index))
                 .map(|plan| PlaceZone::new(&zones, &plan, journal.clone()))
                 .collect(),
             active: http.max_active_requests.map(|max| {
@@ -79,35 +111,6 @@ impl Limits {
         let active = self.active.as_ref()?;
         Some(active.zone.take(active.key, active.max))
     }
-}
-
-fn rate_plan(config: &Config, index: usize) -> Option<ZonePlan> {
-    let zone = config.http.rate_zones.get(index)?;
-    Some(ZonePlan {
-        key: Key::of(&[
-            b"rate",
-            zone.name.as_bytes(),
-            zone.key_text.as_bytes(),
-            &zone.bytes.to_le_bytes(),
-            &zone.rate.to_le_bytes(),
-        ]),
-        kind: ZoneKind::Rate,
-        bytes: zone.bytes,
-    })
-}
-
-fn place_plan(config: &Config, index: usize) -> Option<ZonePlan> {
-    let zone = config.http.place_zones.get(index)?;
-    Some(ZonePlan {
-        key: Key::of(&[
-            b"places",
-            zone.name.as_bytes(),
-            zone.key_text.as_bytes(),
-            &zone.bytes.to_le_bytes(),
-        ]),
-        kind: ZoneKind::Places,
-        bytes: zone.bytes,
-    })
 }
 
 fn active_plan() -> ZonePlan {

@@ -408,6 +408,11 @@ impl Reason {
         self.row().side
     }
 
+    /// Whether something went wrong; an answer that the configuration asks for is none.
+    pub fn is_failure(self) -> bool {
+        self.side() != Side::Config
+    }
+
     /// The directive whose time, limit or rule it was, where it is one.
     pub fn directive(self) -> Option<&'static str> {
         Some(self.row().directive).filter(|name| !name.is_empty())

@@ -82,7 +82,7 @@ counters! {
     ConnectionsShed, Counter, "connections_shed", "connections", "Connections closed to make room for others: idle ones, and those that had waited longest for a request head.";
     RequestsRefusedMemory, Counter, "requests_refused_memory", "requests", "Requests answered with 503 because worker_memory was used up.";
     MemoryInUse, Gauge, "memory_in_use_bytes", "bytes", "Memory as worker_memory counts it: connections, buffers, bodies, and an estimate of the kernel's part.";
-    MemoryHeld, Gauge, "memory_held_bytes", "bytes", "Of that, answers that were taken from their upstreams and wait for slow clients.";
+    MemoryHeld, Gauge, "memory_held_bytes", "bytes", "Part of kp_memory_in_use_bytes: answers that were taken from their upstreams and wait for slow clients.";
     Requests, Counter, "requests", "requests", "Request heads received whole, or rejected.";
     RequestsActive, Gauge, "requests_active", "requests", "Requests being worked on now.";
     Responses1xx, Counter, "responses_1xx", "responses", "Responses with an informational status, switched protocols included.";
@@ -109,7 +109,7 @@ counters! {
     UpstreamNoLivePeers, Counter, "upstream_no_live_peers", "requests", "How often a request found no live peer in its group.";
     UpstreamPeersDisabled, Counter, "upstream_peers_disabled", "events", "Failures after which a peer was left alone for its fail_timeout.";
     UpstreamPeersEjected, Counter, "upstream_peers_ejected", "events", "Ejections of peers by outlier_detection.";
-    UpstreamPeersReturned, Counter, "upstream_peers_returned", "events", "Ends of such ejections.";
+    UpstreamPeersReturned, Counter, "upstream_peers_returned", "events", "Ends of ejections of peers by outlier_detection.";
     UpstreamTruncated, Counter, "upstream_truncated", "responses", "Responses that the upstream ended before their end.";
     TimeoutsClientHeader, Counter, "timeouts_client_header", "timeouts", "client_header_timeout passed before a head was whole.";
     TimeoutsClientBody, Counter, "timeouts_client_body", "timeouts", "client_body_timeout passed between two reads of a request body.";
@@ -132,10 +132,10 @@ counters! {
     TunnelsOpened, Counter, "tunnels_opened", "tunnels", "Connections switched to another protocol.";
     TunnelsActive, Gauge, "tunnels_active", "tunnels", "Tunnels open now.";
     TlsHandshakes, Counter, "tls_handshakes", "handshakes", "TLS handshakes with clients that were completed.";
-    TlsHandshakesResumed, Counter, "tls_handshakes_resumed", "handshakes", "Those of them that resumed an earlier session.";
+    TlsHandshakesResumed, Counter, "tls_handshakes_resumed", "handshakes", "TLS handshakes with clients that were completed by resuming an earlier session; kp_tls_handshakes_total has them, too.";
     TlsHandshakesFailed, Counter, "tls_handshakes_failed", "handshakes", "TLS handshakes with clients that failed, were broken off or took too long.";
     UpstreamTlsHandshakes, Counter, "upstream_tls_handshakes", "handshakes", "TLS handshakes with upstreams that were completed, those of health checks included.";
-    UpstreamTlsHandshakesResumed, Counter, "upstream_tls_handshakes_resumed", "handshakes", "Those of them that resumed an earlier session.";
+    UpstreamTlsHandshakesResumed, Counter, "upstream_tls_handshakes_resumed", "handshakes", "TLS handshakes with upstreams that were completed by resuming an earlier session; kp_upstream_tls_handshakes_total has them, too.";
     UpstreamTlsHandshakesFailed, Counter, "upstream_tls_handshakes_failed", "handshakes", "TLS handshakes with upstreams that failed, a certificate that does not hold and health checks included.";
     RequestsLimited, Counter, "requests_limited", "requests", "Requests refused by limit_req.";
     RequestsDelayed, Counter, "requests_delayed", "requests", "Requests that limit_req made wait.";
@@ -157,7 +157,7 @@ counters! {
     BackpressureUpstream, Counter, "backpressure_upstream", "waits", "How often a client was not read because the upstream had no room for the request body.";
     BuffersInUse, Gauge, "buffers_in_use_bytes", "bytes", "Memory of the requests being worked on: their heads, bodies and buffers, and what the kernel holds for their sockets.";
     BuffersFree, Gauge, "buffers_free_bytes", "bytes", "Memory of buffers that wait in the pool.";
-    DescriptorsOpen, Gauge, "descriptors_open", "descriptors", "Sockets of clients, upstreams and listeners that are open, as far as workers count them themselves.";
+    DescriptorsOpen, Gauge, "descriptors_open", "descriptors", "Sockets of clients, upstreams and listeners that are open, as workers count them themselves; kp_worker_open_fds has all descriptors.";
 }
 
 const _: () = assert!(

@@ -153,6 +153,8 @@ pub struct PlaceZone {
     cells: &'static [AtomicU64],
     /// Where the zone lies; `None`: memory of this process, which dies with it.
     start: Option<usize>,
+    /// How often somebody passed uncounted for want of room.
+    overflows: &'static AtomicU64,
     secret: Secret,
     journal: Option<Rc<Journal>>,
 }
@@ -175,6 +177,7 @@ impl PlaceZone {
         Self {
             cells: stretch.cells,
             start: stretch.start,
+            overflows: stretch.overflows,
             secret: zones.secret(),
             journal,
         }
@@ -196,10 +199,10 @@ impl PlaceZone {
             (None, _) => None,
             (Some(_), Some(journal)) => match journal.take_line() {
                 Some(line) => Some((Rc::clone(journal), line)),
-                None => return Taken::Uncounted,
+                None => return self.uncounted(),
             },
             // It could not be given back if this process died.
-            (Some(_), None) => return Taken::Uncounted,
+            (Some(_), None) => return self.uncounted(),
         };
         match self.raise(key, max) {
             Raised::At(index) => {
@@ -217,10 +220,15 @@ impl PlaceZone {
                 }
                 match refused {
                     Raised::Full => Taken::Full,
-                    _ => Taken::Uncounted,
+                    _ => self.uncounted(),
                 }
             }
         }
+    }
+
+    fn uncounted(&self) -> Taken {
+        self.overflows.fetch_add(1, Relaxed);
+        Taken::Uncounted
     }
 
     fn raise(&self, key: Hashed, max: u32) -> Raised {
@@ -287,6 +295,11 @@ enum Raised {
 
 fn tag(key: Hashed) -> u64 {
     key.0 & !COUNT
+}
+
+/// Whether a word counts anybody.
+pub(crate) fn is_living(word: u64) -> bool {
+    word & COUNT > 0
 }
 
 /// Takes one off; a word that counts nobody stays.

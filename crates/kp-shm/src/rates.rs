@@ -33,6 +33,8 @@ pub struct Exceeded {
 #[derive(Debug, Clone, Copy)]
 pub struct RateZone {
     cells: &'static [AtomicU64],
+    /// How often a key that still counted gave way to another one.
+    overflows: &'static AtomicU64,
     secret: Secret,
     /// Thousandths of a request per second.
     rate: u64,
@@ -42,15 +44,18 @@ pub struct RateZone {
 
 enum Slot<'a> {
     Live(&'a AtomicU64, u64, i64),
-    Free(&'a AtomicU64, u64),
+    /// Whether another key that still counts is forgotten for it comes last.
+    Free(&'a AtomicU64, u64, bool),
 }
 
 impl RateZone {
     /// A zone of the configuration. `rate` is in thousandths of a request per second, `reach` the largest excess that a
     /// limit of it allows, in thousandths of a request.
     pub fn new(zones: &Zones, plan: &ZonePlan, rate: u64, reach: u64) -> Self {
+        let stretch = zones.stretch(plan);
         Self {
-            cells: zones.stretch(plan).cells,
+            cells: stretch.cells,
+            overflows: stretch.overflows,
             secret: zones.secret(),
             rate: rate.max(1),
             reach: reach.min(EXCESS_MAX) as i64,
@@ -79,15 +84,18 @@ impl RateZone {
     pub fn charge(&self, key: Hashed, now_ms: u64, burst: u64) -> Result<u64, Exceeded> {
         let now = self.level(now_ms);
         for _ in 0..TRIES {
-            let (cell, seen, excess) = match self.slot(key, now) {
-                Slot::Live(cell, seen, ahead) => (cell, seen, (ahead + ONE).max(0) as u64),
-                Slot::Free(cell, seen) => (cell, seen, 0),
+            let (cell, seen, excess, forgets) = match self.slot(key, now) {
+                Slot::Live(cell, seen, ahead) => (cell, seen, (ahead + ONE).max(0) as u64, false),
+                Slot::Free(cell, seen, forgets) => (cell, seen, 0, forgets),
             };
             if excess > burst {
                 return Err(Exceeded { excess });
             }
             let word = tag(key) | (now + excess) & LEVEL;
             if cell.compare_exchange(seen, word, Relaxed, Relaxed).is_ok() {
+                if forgets {
+                    self.overflows.fetch_add(1, Relaxed);
+                }
                 return Ok(excess);
             }
         }
@@ -108,7 +116,7 @@ impl RateZone {
     }
 
     fn level(&self, now_ms: u64) -> u64 {
-        (u128::from(now_ms) * u128::from(self.rate) / 1000) as u64 & LEVEL
+        level(now_ms, self.rate)
     }
 
     /// The word of a key, or the one it would take: its own that has run out, an empty one, the one with least left. All
@@ -140,11 +148,21 @@ impl RateZone {
             }
         }
         match best {
-            Some((_, cell, seen)) => Slot::Free(cell, seen),
+            Some((rank, cell, seen)) => Slot::Free(cell, seen, rank > -ONE),
             // A bucket is never empty of words; the first stands for it.
-            None => Slot::Free(&self.cells[0], self.cells[0].load(Relaxed)),
+            None => Slot::Free(&self.cells[0], self.cells[0].load(Relaxed), false),
         }
     }
+}
+
+/// Whether a word is of a key whose bucket has not run empty.
+pub(crate) fn is_living(word: u64, rate: u64, reach: u64, now_ms: u64) -> bool {
+    let ahead = ahead(word & LEVEL, level(now_ms, rate.max(1)));
+    word != 0 && ahead > -ONE && ahead <= reach.min(EXCESS_MAX) as i64
+}
+
+fn level(now_ms: u64, rate: u64) -> u64 {
+    (u128::from(now_ms) * u128::from(rate) / 1000) as u64 & LEVEL
 }
 
 /// Never 0, so that no word of a key is an empty one.

@@ -558,12 +558,12 @@ impl SeriesRow {
     }
 
     /// Notes what went wrong at a peer: the index of the reason, and when, by the monotonic clock.
-    pub fn note_failure(&self, reason: u8, now_ms: u64) {
+    pub fn note_failure(&self, reason: u8, now_unix_ms: u64) {
         self.set(
             PeerCell::LastFailure,
             LastFailure {
                 reason,
-                at_ms: now_ms,
+                at_unix_ms: now_unix_ms,
             }
             .pack(),
         );
@@ -575,13 +575,13 @@ impl SeriesRow {
 pub struct LastFailure {
     /// Index of the reason.
     pub reason: u8,
-    /// When, by the monotonic clock.
-    pub at_ms: u64,
+    /// When, in milliseconds since 1970.
+    pub at_unix_ms: u64,
 }
 
 impl LastFailure {
     fn pack(self) -> u64 {
-        self.at_ms.max(1) << 8 | u64::from(self.reason)
+        self.at_unix_ms.max(1) << 8 | u64::from(self.reason)
     }
 }
 
@@ -617,7 +617,7 @@ impl Totals {
         let word = self.value(PeerCell::LastFailure);
         (word != 0).then_some(LastFailure {
             reason: word as u8,
-            at_ms: word >> 8,
+            at_unix_ms: word >> 8,
         })
     }
 }
@@ -692,7 +692,7 @@ mod tests {
         assert_eq!(totals.value(PeerCell::InFlight), 2);
         assert_eq!(totals.value(PeerCell::RestingUntil), 500);
         let last = totals.last_failure().unwrap();
-        assert_eq!((last.reason, last.at_ms), (7, 100));
+        assert_eq!((last.reason, last.at_unix_ms), (7, 100));
         let head = totals.histogram(Histogram::Head);
         assert_eq!((head.count(), head.sum_ms), (2, 40_003));
         let ends: Vec<_> = head.cumulative().collect();

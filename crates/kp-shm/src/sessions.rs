@@ -10,8 +10,10 @@ use crate::zones::{ZonePlan, Zones};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 const WAYS: usize = 8;
-const WIDTH: usize = 3;
-const BUCKET: usize = WAYS * WIDTH;
+/// Cells of an entry.
+pub(crate) const WIDTH: usize = 3;
+/// Cells of a bucket.
+pub(crate) const BUCKET: usize = WAYS * WIDTH;
 
 const CHECK: usize = 0;
 const PEER: usize = 1;
@@ -21,6 +23,8 @@ const USED: usize = 2;
 #[derive(Debug, Clone, Copy)]
 pub struct SessionZone {
     cells: &'static [AtomicU64],
+    /// How often a session that was not old yet gave way.
+    overflows: &'static AtomicU64,
     /// Clients name sessions, so nobody outside must know where a name lies.
     secret: Secret,
 }
@@ -28,8 +32,10 @@ pub struct SessionZone {
 impl SessionZone {
     /// A zone of the configuration.
     pub fn new(zones: &Zones, plan: &ZonePlan) -> Self {
+        let stretch = zones.stretch(plan);
         Self {
-            cells: zones.stretch(plan).cells,
+            cells: stretch.cells,
+            overflows: stretch.overflows,
             secret: zones.secret(),
         }
     }
@@ -49,8 +55,9 @@ impl SessionZone {
         })
     }
 
-    /// Remembers that a session is at a peer, and that it was used now.
-    pub fn learn(&self, session: &[u8], peer: u64, now_ms: u64) {
+    /// Remembers that a session is at a peer, and that it was used now. Those that were last used at or before `since_ms`
+    /// are over.
+    pub fn learn(&self, session: &[u8], peer: u64, now_ms: u64, since_ms: u64) {
         let (tag, bucket) = self.place(session);
         let own = bucket
             .chunks_exact(WIDTH)
@@ -61,6 +68,9 @@ impl SessionZone {
                 .min_by_key(|entry| entry[USED].load(Relaxed))
         });
         if let Some(entry) = entry {
+            if own.is_none() && is_living(entry, since_ms) {
+                self.overflows.fetch_add(1, Relaxed);
+            }
             entry[CHECK].store(tag ^ peer, Relaxed);
             entry[PEER].store(peer, Relaxed);
             entry[USED].store(now_ms, Relaxed);
@@ -75,6 +85,12 @@ impl SessionZone {
         // An entry that was never used has a check word and a peer of zero, which no tag is.
         (hash | 1 << 63, bucket.unwrap_or_default())
     }
+}
+
+/// Whether an entry is of a session that is not over.
+pub(crate) fn is_living(entry: &[AtomicU64], since_ms: u64) -> bool {
+    let used = entry.get(USED).map_or(0, |cell| cell.load(Relaxed));
+    used > since_ms
 }
 
 #[cfg(test)]
@@ -97,12 +113,12 @@ mod tests {
         let shm = Shm::private().unwrap();
         let (sessions, others) = (zone(&shm, "z", 32 << 10), zone(&shm, "y", 32 << 10));
         let (one, two) = (SessionZone::number(b"one"), SessionZone::number(b"two"));
-        sessions.learn(b"s", one, 100);
+        sessions.learn(b"s", one, 100, 0);
         assert_eq!(sessions.peer(b"s", 99), Some(one));
         assert_eq!(sessions.peer(b"s", 100), None);
         assert_eq!(others.peer(b"s", 0), None, "zones do not share");
         assert_eq!(sessions.peer(b"", 0), None);
-        sessions.learn(b"s", two, 200);
+        sessions.learn(b"s", two, 200, 0);
         assert_eq!(sessions.peer(b"s", 150), Some(two), "it moved");
         assert_eq!(zone(&shm, "z", 32 << 10).peer(b"s", 150), Some(two));
     }
@@ -111,10 +127,10 @@ mod tests {
     fn a_zone_is_as_large_as_it_says_and_its_oldest_give_way() {
         let shm = Shm::private().unwrap();
         let (sessions, others) = (zone(&shm, "z", 96 << 10), zone(&shm, "y", 32 << 10));
-        others.learn(b"s", 5, 1);
+        others.learn(b"s", 5, 1, 0);
         let most: u64 = (96 << 10) / 24;
         for n in 1..=4 * most {
-            sessions.learn(&n.to_le_bytes(), n, n);
+            sessions.learn(&n.to_le_bytes(), n, n, 0);
         }
         let lives = |range: std::ops::RangeInclusive<u64>| {
             range
@@ -132,7 +148,7 @@ mod tests {
     fn a_zone_without_memory_knows_nobody() {
         let shm = Shm::private().unwrap();
         let tiny = zone(&shm, "tiny", 8);
-        tiny.learn(b"s", 1, 1);
+        tiny.learn(b"s", 1, 1, 0);
         assert_eq!(tiny.peer(b"s", 0), None);
     }
 }

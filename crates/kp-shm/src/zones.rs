@@ -26,9 +26,11 @@ const LENGTH: usize = 3;
 /// The newest generation that uses it.
 const GENERATION: usize = 4;
 const KIND: usize = 5;
+/// How often it had no room. Nobody reads the rest of the row while requests are served.
+const OVERFLOWS: usize = 6;
 
 const SECRET: usize = 0;
-const OVERFLOWS: usize = 2;
+const HOMELESS: usize = 2;
 const HEADER: usize = 8;
 
 /// What a zone counts.
@@ -77,6 +79,8 @@ pub(crate) struct Stretch {
     pub(crate) cells: &'static [AtomicU64],
     /// Where it lies in the arena; `None`: memory of this process.
     pub(crate) start: Option<usize>,
+    /// How often it had no room.
+    pub(crate) overflows: &'static AtomicU64,
 }
 
 impl Zones {
@@ -116,7 +120,7 @@ impl Zones {
             .chunks_exact(WIDTH)
             .find(|row| row[LENGTH].load(Relaxed) == 0);
         let (Some(row), Some(range)) = (free, self.gap(plan.cells())) else {
-            self.header[OVERFLOWS].fetch_add(1, Relaxed);
+            self.header[HOMELESS].fetch_add(1, Relaxed);
             return false;
         };
         // What a former zone left there: it was not touched, and so costs nothing, beyond what that one used.
@@ -130,32 +134,42 @@ impl Zones {
         row[START].store(range.start as u64, Relaxed);
         row[GENERATION].store(generation.into(), Relaxed);
         row[KIND].store(plan.kind as u64, Relaxed);
+        row[OVERFLOWS].store(0, Relaxed);
         row[LENGTH].store(range.len() as u64, Release);
         true
     }
 
     /// How many zones found no room, which is worth a warning.
     pub fn overflows(&self) -> u64 {
-        self.header[OVERFLOWS].load(Relaxed)
+        self.header[HOMELESS].load(Relaxed)
     }
 
     /// The memory of a zone, or some of this process's own.
     pub(crate) fn stretch(&self, plan: &ZonePlan) -> Stretch {
-        if let Some(row) = self.row(plan.key) {
-            let range = range(row);
-            if let Some(cells) = self.arena.get(range.clone()) {
-                return Stretch {
-                    cells,
-                    start: Some(range.start),
-                };
-            }
+        if let Some(shared) = self.shared(plan) {
+            return shared;
         }
         // Sparse, as the region is: a zone that is large costs what is used of it.
         let cells = match kp_sys::region::Region::private(plan.cells()) {
             Ok(region) => region.cells(),
             Err(_) => Vec::leak((0..BUCKET).map(|_| AtomicU64::new(0)).collect()),
         };
-        Stretch { cells, start: None }
+        Stretch {
+            cells,
+            start: None,
+            overflows: Box::leak(Box::default()),
+        }
+    }
+
+    /// The memory of a zone that all processes have.
+    pub(crate) fn shared(&self, plan: &ZonePlan) -> Option<Stretch> {
+        let row = self.row(plan.key)?;
+        let range = range(row);
+        Some(Stretch {
+            cells: self.arena.get(range.clone())?,
+            start: Some(range.start),
+            overflows: &row[OVERFLOWS],
+        })
     }
 
     pub(crate) fn secret(&self) -> Secret {

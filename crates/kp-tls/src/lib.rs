@@ -9,6 +9,7 @@
 
 mod certificate;
 mod clock;
+mod ends;
 mod error;
 mod facts;
 mod hello;
@@ -31,6 +32,7 @@ mod watch;
 
 pub use certificate::{Certificate, fingerprint, to_pem};
 pub use clock::Clock;
+pub use ends::{End, Role};
 pub use error::TlsError;
 pub use facts::Facts;
 pub use hello::{ClientHello, Hello, HelloReader};

@@ -2,6 +2,7 @@
 //! rights of whoever calls. What is wrong is told at the directive, in nginx's words.
 
 use crate::clock::Clock;
+use crate::ends::{End, Role, first_end, next_update};
 use crate::pair::{Pair, PairError};
 use crate::pem;
 use crate::server::{self, Parts, Server};
@@ -15,7 +16,7 @@ use kp_config::model::{
 };
 use kp_config::{Diagnostic, Span, Spanned};
 use kp_shm::{TicketKey, TicketReader};
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -30,6 +31,10 @@ pub struct Tls {
     upstreams: Vec<Option<Upstream>>,
     /// Certificates of files: whose, the place among its pairs, the file.
     files: Vec<(ServerId, usize, PathBuf)>,
+    /// What is shown to upstreams, each file once.
+    shown: Vec<(PathBuf, Pair)>,
+    /// When other files are over, each once for what it is there for.
+    ends: Vec<End>,
     clock: Clock,
 }
 
@@ -38,8 +43,6 @@ pub struct Tls {
 pub struct Expiry {
     /// Its file.
     pub certificate: PathBuf,
-    /// One of the virtual hosts that use it.
-    pub server: ServerId,
     /// Seconds since 1970.
     pub expires_unix_secs: u64,
     /// What to warn of, if it is time to.
@@ -66,6 +69,10 @@ impl Tls {
             pairs: HashMap::new(),
             trusts: HashMap::new(),
             passwords: HashMap::new(),
+            shown: BTreeMap::new(),
+            certificate_ends: HashMap::new(),
+            list_ends: HashMap::new(),
+            ends: BTreeSet::new(),
             errors: Vec::new(),
             warnings: Vec::new(),
         };
@@ -82,6 +89,8 @@ impl Tls {
             servers,
             upstreams,
             files: certificate_files(config),
+            shown: loader.shown.into_iter().collect(),
+            ends: loader.ends.into_iter().collect(),
             clock: loader.clock,
         };
         Ok((tls, loader.warnings))
@@ -99,33 +108,40 @@ impl Tls {
 
     /// When the certificates in use are over, each file once, the first to end in front.
     pub fn expiries(&self, now_unix_secs: u64) -> Vec<Expiry> {
-        let mut found: Vec<Expiry> = self
-            .files
-            .iter()
-            .filter_map(|(server, index, path)| {
-                let pairs = self.server(*server)?.pairs();
-                let pair = pairs.get(*index)?;
-                Some(Expiry {
-                    certificate: path.clone(),
-                    server: *server,
-                    expires_unix_secs: pair.expires_unix_secs,
-                    warning: expiry_warning(pair, path, now_unix_secs),
-                })
-            })
-            .collect();
+        let expiry = |path: &PathBuf, pair: &Pair| Expiry {
+            certificate: path.clone(),
+            expires_unix_secs: pair.expires_unix_secs,
+            warning: expiry_warning(pair, path, now_unix_secs),
+        };
+        let of_server = |(server, index, path): &(ServerId, usize, PathBuf)| {
+            let pairs = self.server(*server)?.pairs();
+            Some(expiry(path, pairs.get(*index)?))
+        };
+        let mut found: Vec<Expiry> = self.files.iter().filter_map(of_server).collect();
+        let upstreams = self.shown.iter().filter(|(path, _)| {
+            let mut known = self.files.iter();
+            !known.any(|(_, _, known)| known == path)
+        });
+        found.extend(upstreams.map(|(path, pair)| expiry(path, pair)));
         found.sort_by_key(|one| one.expires_unix_secs);
         found
     }
 
-    /// When the certificates in use end, in seconds since 1970, each file once, by name.
-    pub fn ends(&self) -> Vec<(PathBuf, u64)> {
-        let end = |(server, index, path): &'_ (ServerId, usize, PathBuf)| {
+    /// When what is in use is over, each file once for what it is there for, by name.
+    pub fn ends(&self) -> Vec<End> {
+        let of_server = |(server, index, path): &(ServerId, usize, PathBuf)| {
             let pairs = self.server(*server)?.pairs();
-            Some((path.clone(), pairs.get(*index)?.expires_unix_secs))
+            let end = pairs.get(*index)?.expires_unix_secs;
+            Some(End::new(path, Role::Server, end))
         };
-        let mut ends: Vec<(PathBuf, u64)> = self.files.iter().filter_map(end).collect();
+        let mut ends: Vec<End> = self.files.iter().filter_map(of_server).collect();
+        let upstreams = self.shown.iter();
+        ends.extend(
+            upstreams.map(|(path, pair)| End::new(path, Role::Client, pair.expires_unix_secs)),
+        );
+        ends.extend_from_slice(&self.ends);
         ends.sort_unstable();
-        ends.dedup_by(|later, earlier| later.0 == earlier.0);
+        ends.dedup_by(|later, earlier| (&later.file, later.role) == (&earlier.file, earlier.role));
         ends
     }
 
@@ -161,6 +177,13 @@ struct Loader<'a, 'r> {
     trusts: HashMap<TrustFiles, Arc<Trust>>,
     /// Read once: it may be a pipe.
     passwords: HashMap<PathBuf, Option<Vec<Vec<u8>>>>,
+    /// What is shown to upstreams.
+    shown: BTreeMap<PathBuf, Pair>,
+    /// When files are over that were read: the first of their certificates, the first of their lists.
+    certificate_ends: HashMap<PathBuf, u64>,
+    list_ends: HashMap<PathBuf, u64>,
+    /// When what is in use is over.
+    ends: BTreeSet<End>,
     errors: Vec<Diagnostic>,
     warnings: Vec<Diagnostic>,
 }
@@ -225,6 +248,9 @@ impl Loader<'_, '_> {
         let files: Vec<_> = files.into_iter().flatten().collect();
         // What is named is checked, used or not, as nginx does.
         let trust = self.trust(verification.depth, &files, verification.crl.as_ref());
+        self.note(Role::ClientAuthorities, verification.ca.as_ref());
+        self.note(Role::TrustedAuthorities, verification.trusted.as_ref());
+        self.note(Role::ClientList, verification.crl.as_ref());
         let trust = server::asks(verification.mode).then_some(trust);
         let tickets = self.tickets(host, settings);
         let told = match &verification.ca {
@@ -257,11 +283,32 @@ impl Loader<'_, '_> {
             Some(path) => self.trust(identity.verify_depth, &[path], identity.crl.as_ref()),
             None => self.system_trust(identity),
         });
+        if trust.is_some() {
+            self.note(Role::UpstreamAuthorities, identity.trusted.as_ref());
+            self.note(Role::UpstreamList, identity.crl.as_ref());
+        }
+        if let (Some(pair), Some(named)) = (&pair, &identity.certificate)
+            && let TlsFile::Path(path) = &named.certificate.value
+        {
+            self.shown.insert(path.clone(), pair.clone());
+        }
         let dynamic = pair.is_none() && identity.certificate.is_some();
         let passwords = self.passwords(identity.passwords.as_ref().filter(|_| dynamic));
         let passwords = passwords.unwrap_or_default();
         let made = Upstream::new(identity, pair, passwords, trust, &self.clock);
         self.kept(made, identity.span)
+    }
+
+    /// Notes when a file is over that was read for this.
+    fn note(&mut self, role: Role, file: Option<&Named>) {
+        let Some(file) = file else { return };
+        let known = match role.is_list() {
+            true => &self.list_ends,
+            false => &self.certificate_ends,
+        };
+        if let Some(end) = known.get(&file.value) {
+            self.ends.insert(End::new(&file.value, role, *end));
+        }
     }
 
     fn kept<T>(&mut self, made: Result<T, rustls::Error>, span: Span) -> Option<T> {
@@ -349,7 +396,10 @@ impl Loader<'_, '_> {
         for path in trusted {
             let lead = "failed to load certificate";
             let added = self.read(&path.value, path.span, lead).map(|content| {
-                pem::certificates(&content).and_then(|list| trust.add(list).map_err(bad_place))
+                let list = pem::certificates(&content)?;
+                let end = first_end(&list).map(|end| (path.value.clone(), end));
+                self.certificate_ends.extend(end);
+                trust.add(list).map_err(bad_place)
             });
             if let Some(Err(why)) = added {
                 self.error(path.span, told(lead, &path.value, &why));
@@ -359,6 +409,9 @@ impl Loader<'_, '_> {
             let lead = "failed to load CRL";
             let added = self.read(&path.value, path.span, lead).map(|content| {
                 let lists = pem::revocation_lists(&content)?;
+                let end = lists.iter().filter_map(|list| next_update(list)).min();
+                self.list_ends
+                    .extend(end.map(|end| (path.value.clone(), end)));
                 lists.iter().try_for_each(|list| trust.add_list(list))
             });
             if let Some(Err(why)) = added {

@@ -102,6 +102,9 @@ pub struct RequestInFlight {
     pub bytes_out: u64,
     /// What ends it if nothing happens, the first in front.
     pub timeouts: Vec<Timeout>,
+    /// Windows of `client_min_rate` and `send_min_rate` that run.
+    #[serde(default)]
+    pub rates: Vec<RunningRate>,
 }
 
 /// What a request waits for.
@@ -151,6 +154,23 @@ pub struct Timeout {
     pub directive: String,
     /// Milliseconds until then.
     pub in_ms: u64,
+}
+
+/// A window in which a client's bytes are counted, and judged at its end.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunningRate {
+    /// The directive that sets it.
+    pub directive: String,
+    /// How fast the client has been in it; `None`: no time has passed in it.
+    pub bytes_per_s: Option<u64>,
+    /// How fast it must be.
+    pub least_bytes_per_s: u64,
+    /// Milliseconds of waiting for the client until the window ends.
+    pub left_ms: u64,
+    /// The client is waited for; else the window stands still.
+    pub waiting: bool,
+    /// A client that is too slow in it is sent away at its end; the first window is not judged.
+    pub judged: bool,
 }
 
 /// A connection of a client.

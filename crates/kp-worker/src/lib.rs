@@ -7,6 +7,7 @@
 mod act;
 mod active;
 mod ages;
+pub mod books;
 mod buffers;
 mod client;
 mod clock;
@@ -44,6 +45,7 @@ mod peers;
 mod pending;
 mod preamble;
 mod probe;
+mod proc;
 mod reactor;
 mod relay;
 mod remote;
@@ -64,6 +66,7 @@ mod tunnel;
 mod upstream;
 mod waiting;
 mod wheel;
+mod zones;
 
 pub use heritage::{Heritage, exit, message};
 pub use kp_proxy::{Reason, Side, regex_problems};

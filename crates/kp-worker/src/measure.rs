@@ -78,7 +78,7 @@ impl Worker {
             && failure.cause != Cause::StaleConnection
             && let Some(series) = active.peer.and_then(|peer| self.groups.series(peer))
         {
-            series.note_failure(failure.reason().index(), self.clock.mono_ms);
+            series.note_failure(failure.reason().index(), self.clock.unix_ms);
         }
         let cell = match failure.cause {
             Cause::NoLivePeer => UpstreamCell::NoLivePeer,
@@ -104,7 +104,7 @@ impl Worker {
             return;
         };
         self.counters.count_reason(reason.index());
-        if reason.side() == Side::Config {
+        if !reason.is_failure() {
             return;
         }
         let about = record.circumstances;

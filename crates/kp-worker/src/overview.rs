@@ -4,12 +4,15 @@
 //! are judged as the balancers judge them, each worker for itself where a group has no `zone` (`peers`); what is worth a
 //! look stands in front (`problems`). docs/status-page.md says what each field means: change it there, too.
 
+mod limits;
 mod peers;
 mod problems;
 
+pub use limits::{ConnectionZoneView, LimitsView, RateZoneView, ZoneView};
 pub use peers::{CheckView, LastFailureView, PeerView};
 pub use problems::{Level, Problem};
 
+use crate::proc::descriptors;
 use kp_config::Config;
 use kp_config::model::{Balancer, Upstream};
 use kp_proxy::{Phase, Reason, Side};
@@ -17,7 +20,7 @@ use kp_shm::{
     BOUNDS_MS, BUCKETS, Counter, Entry, Histogram, History, Process, SeriesIndex, SeriesKind,
     ServerCell, Shm, State, Totals, UpstreamCell,
 };
-use kp_tls::Tls;
+use kp_tls::{End, Role, Tls};
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
 
@@ -76,7 +79,7 @@ pub struct Overview {
     pub reasons: Vec<ReasonView>,
     /// How exchanges ended lately, the newest in front.
     pub recent: Vec<RecentView>,
-    /// Of virtual hosts, the first to end in front.
+    /// What is over at some time, the first in front.
     pub certificates: Vec<CertificateView>,
     /// The last hour, if it was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -151,6 +154,10 @@ pub struct WorkerView {
     pub memory_bytes: u64,
     /// `worker_memory` of the newest configuration.
     pub memory_limit_bytes: u64,
+    /// Descriptors that it has open, as the system counts them.
+    pub open_fds: Option<u64>,
+    /// Descriptors that it may have open.
+    pub max_fds: Option<u64>,
     /// How long its loop has worked.
     pub loop_busy_us: u64,
     /// How long it has waited.
@@ -275,41 +282,6 @@ pub struct QueueView {
     pub timeouts: u64,
 }
 
-/// Bounds on clients.
-#[derive(Debug, Clone, Serialize)]
-pub struct LimitsView {
-    /// `limit_req_zone` and `limit_accept`, by name.
-    pub rate_zones: Vec<RateZoneView>,
-    /// `limit_conn_zone`, by name.
-    pub connection_zones: Vec<ConnectionZoneView>,
-    /// `max_active_requests`.
-    pub max_active_requests: Option<u32>,
-}
-
-/// A zone that counts requests or connections in time.
-#[derive(Debug, Clone, Serialize)]
-pub struct RateZoneView {
-    /// Its name.
-    pub zone: String,
-    /// What is counted, as written.
-    pub key: String,
-    /// Allowed for each key.
-    pub rate_per_s: f64,
-    /// Of shared memory.
-    pub size_bytes: u64,
-}
-
-/// A zone that counts requests at a time.
-#[derive(Debug, Clone, Serialize)]
-pub struct ConnectionZoneView {
-    /// Its name.
-    pub zone: String,
-    /// What is counted, as written.
-    pub key: String,
-    /// Of shared memory.
-    pub size_bytes: u64,
-}
-
 /// A reason that was met; docs/reasons.md has them all.
 #[derive(Debug, Clone, Serialize)]
 pub struct ReasonView {
@@ -354,13 +326,18 @@ pub struct RecentView {
     pub pid: u32,
 }
 
-/// A certificate of a virtual host.
+/// A file of certificates, or of what was revoked.
 #[derive(Debug, Clone, Serialize)]
 pub struct CertificateView {
     /// Its file.
     pub file: String,
-    /// When it is over.
+    /// What it is there for.
+    pub directive: &'static str,
+    /// When it is over: the certificate, the first of several authorities; when the next list is due.
     pub expires_unix_s: u64,
+    /// kp's own, an authority, a list: they need not be renewed alike.
+    #[serde(skip)]
+    pub role: Role,
 }
 
 /// Samples of the last hour in columns, oldest first. All columns are equally long; what is not known is `null`.
@@ -405,6 +382,7 @@ pub fn overview(
     for server in &servers {
         latency.add(&server.latency);
     }
+    let upstreams = views_of(&config.http.upstreams, rows, shm, now);
     let mut overview = Overview {
         format: FORMAT,
         version: env!("CARGO_PKG_VERSION"),
@@ -419,15 +397,20 @@ pub fn overview(
         bounds_ms: BOUNDS_MS,
         latency,
         servers,
-        upstreams: upstreams(&config.http.upstreams, rows, shm, now),
-        limits: limits(&config.http),
+        limits: limits::limits(config, &upstreams, shm, now.mono_ms),
+        upstreams,
         reasons: reasons(shm),
         recent: recent(shm),
-        certificates: certificates(tls, now),
+        certificates: certificates(tls),
         history: history_since.map(|since| history(shm.history(), since)),
     };
     overview.problems = problems::problems(&overview, config, shm);
     overview
+}
+
+/// Its upstreams alone.
+pub fn upstreams(config: &Config, shm: &Shm, now: Moment) -> Vec<UpstreamView> {
+    views_of(&config.http.upstreams, Rows::of(shm), shm, now)
 }
 
 fn master(shm: &Shm, now: Moment) -> MasterView {
@@ -449,6 +432,7 @@ fn workers(shm: &Shm, memory_limit_bytes: u64, now: Moment) -> Vec<WorkerView> {
     let view = |process: Process| {
         let value = |counter| shm.counters().value(process.row, counter);
         let tunnels = value(Counter::TunnelsActive);
+        let fds = descriptors(process.pid, value(Counter::DescriptorsOpen));
         WorkerView {
             pid: process.pid,
             slot: process.slot,
@@ -467,6 +451,8 @@ fn workers(shm: &Shm, memory_limit_bytes: u64, now: Moment) -> Vec<WorkerView> {
             tunnels,
             memory_bytes: value(Counter::MemoryInUse),
             memory_limit_bytes,
+            open_fds: fds.map(|fds| fds.open),
+            max_fds: fds.and_then(|fds| fds.max),
             loop_busy_us: value(Counter::LoopBusy),
             loop_waiting_us: value(Counter::LoopWaiting),
         }
@@ -537,7 +523,7 @@ fn servers(rows: Vec<(String, SeriesIndex)>, shm: &Shm) -> Vec<ServerView> {
     servers
 }
 
-fn upstreams(upstreams: &[Upstream], mut rows: Rows, shm: &Shm, now: Moment) -> Vec<UpstreamView> {
+fn views_of(upstreams: &[Upstream], mut rows: Rows, shm: &Shm, now: Moment) -> Vec<UpstreamView> {
     let view = |upstream: &Upstream| {
         let members = rows.peers.remove(upstream.name.as_str());
         let peers = peers::peers(upstream, members.unwrap_or_default(), shm, now);
@@ -596,32 +582,6 @@ fn balancer(balancer: &Balancer) -> &'static str {
     }
 }
 
-fn limits(http: &kp_config::model::Http) -> LimitsView {
-    let rates = http.rate_zones.iter().map(|zone| RateZoneView {
-        zone: zone.name.clone(),
-        key: if zone.key_text.is_empty() {
-            "the client's address".to_owned()
-        } else {
-            zone.key_text.clone()
-        },
-        rate_per_s: zone.rate as f64 / 1000.0,
-        size_bytes: zone.bytes,
-    });
-    let places = http.place_zones.iter().map(|zone| ConnectionZoneView {
-        zone: zone.name.clone(),
-        key: zone.key_text.clone(),
-        size_bytes: zone.bytes,
-    });
-    let mut limits = LimitsView {
-        rate_zones: rates.collect(),
-        connection_zones: places.collect(),
-        max_active_requests: http.max_active_requests,
-    };
-    limits.rate_zones.sort_by(|a, b| a.zone.cmp(&b.zone));
-    limits.connection_zones.sort_by(|a, b| a.zone.cmp(&b.zone));
-    limits
-}
-
 fn reasons(shm: &Shm) -> Vec<ReasonView> {
     let view = |reason: &Reason| ReasonView {
         reason: reason.token(),
@@ -665,14 +625,16 @@ fn recent(shm: &Shm) -> Vec<RecentView> {
         .collect()
 }
 
-fn certificates(tls: &Tls, now: Moment) -> Vec<CertificateView> {
-    let expiries = tls.expiries(now.unix_ms / 1000).into_iter();
-    expiries
-        .map(|expiry| CertificateView {
-            file: expiry.certificate.display().to_string(),
-            expires_unix_s: expiry.expires_unix_secs,
-        })
-        .collect()
+fn certificates(tls: &Tls) -> Vec<CertificateView> {
+    let view = |end: End| CertificateView {
+        file: end.file.display().to_string(),
+        directive: end.role.directive(),
+        expires_unix_s: end.unix_secs,
+        role: end.role,
+    };
+    let mut views: Vec<CertificateView> = tls.ends().into_iter().map(view).collect();
+    views.sort_by_key(|view| view.expires_unix_s);
+    views
 }
 
 fn history(history: History, since_unix_ms: u64) -> HistoryView {

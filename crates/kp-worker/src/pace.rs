@@ -5,6 +5,7 @@
 //! has to get going. What a client took is what its kernel has acknowledged, not what fits this one's buffers.
 
 use crate::active::{Active, NEVER};
+use crate::inquiry::RunningRate;
 use crate::reactor::Worker;
 use kp_config::model::MinRate;
 use kp_proxy::{Cause, Failure, Input, Phase};
@@ -44,6 +45,23 @@ impl Pace {
         if self.since_ms != NEVER {
             self.waited_ms += now_ms.saturating_sub(self.since_ms);
             self.since_ms = now_ms;
+        }
+    }
+
+    /// How the window goes in which `bytes` have moved in all so far.
+    fn view(&self, directive: &str, rate: &MinRate, bytes: u64, now_ms: u64) -> RunningRate {
+        let mut now = *self;
+        now.settle(now_ms);
+        let moved = u128::from(bytes.saturating_sub(self.bytes));
+        let speed = (moved * 1000).checked_div(u128::from(now.waited_ms));
+        let left_ms = window_ms(rate).saturating_sub(now.waited_ms);
+        RunningRate {
+            directive: directive.to_owned(),
+            bytes_per_s: speed.and_then(|speed| u64::try_from(speed).ok()),
+            least_bytes_per_s: rate.bytes_per_second,
+            left_ms,
+            waiting: self.since_ms != NEVER,
+            judged: self.judged,
         }
     }
 
@@ -105,6 +123,24 @@ impl Worker {
         None
     }
 
+    /// The windows that run.
+    pub(crate) fn running_rates(&self, active: &Active) -> Vec<RunningRate> {
+        let location = self.location(active.exchange.location);
+        let now_ms = self.clock.mono_ms;
+        let begun = |pace: &Pace| *pace != Pace::NEW;
+        let sends = location.client_min_rate.filter(|_| begun(&active.sends));
+        let sends = sends.map(|rate| {
+            let came = self.body_came(active);
+            active.sends.view("client_min_rate", &rate, came, now_ms)
+        });
+        let takes = location.send_min_rate.filter(|_| begun(&active.takes));
+        let takes = takes.map(|rate| {
+            let taken = self.answer_taken(active);
+            active.takes.view("send_min_rate", &rate, taken, now_ms)
+        });
+        sends.into_iter().chain(takes).collect()
+    }
+
     /// Bytes of the request body so far, those included that nobody has looked at.
     fn body_came(&self, active: &Active) -> u64 {
         let client = self.clients.peek(active.client);
@@ -151,5 +187,22 @@ mod tests {
         assert!(!pace.is_due(&RATE, 60_000));
         assert_eq!(pace.wait(true, &RATE, 60_000), 60_500);
         assert!(pace.is_due(&RATE, 60_500));
+    }
+
+    #[test]
+    fn a_window_that_runs_can_be_looked_at() {
+        let mut pace = Pace::NEW;
+        pace.wait(true, &RATE, 0);
+        let at = |pace: &Pace, bytes, now_ms| {
+            let view = pace.view("send_min_rate", &RATE, bytes, now_ms);
+            (view.bytes_per_s, view.left_ms, view.waiting, view.judged)
+        };
+        assert_eq!(at(&pace, 0, 0), (None, 2000, true, false));
+        assert_eq!(at(&pace, 300, 500), (Some(600), 1500, true, false));
+        assert!(pace.is_due(&RATE, 2000) && !pace.judge(&RATE, 5000));
+        pace.wait(true, &RATE, 2000);
+        assert_eq!(at(&pace, 5100, 2400), (Some(250), 1600, true, true));
+        pace.wait(false, &RATE, 2500);
+        assert_eq!(at(&pace, 5100, 9000), (Some(200), 1500, false, true));
     }
 }

@@ -5,6 +5,7 @@
 
 use crate::active::{Active, READ_MAX};
 use crate::ages::{Ages, Waits};
+use crate::books::Books;
 use crate::buffers::Buffers;
 use crate::client::{Client, ClientPhase};
 use crate::clock::Clock;
@@ -136,6 +137,8 @@ pub(crate) struct Worker {
     /// The log says again that connections make room.
     pub(crate) shed_said_ms: u64,
     pub(crate) memory: Memory,
+    /// The shared books, where no master keeps them.
+    books: Option<Books>,
     /// Held back so that a connection can be accepted and closed when no descriptor is left.
     pub(crate) spare_fd: Option<OwnedFd>,
 }
@@ -202,6 +205,7 @@ impl Worker {
             pooled_ages: Ages::new(),
             shed_said_ms: 0,
             memory: Memory::new(config.main.worker_memory),
+            books: (!config.main.master_process).then(Books::default),
             spare_fd: kp_sys::process::spare_descriptor().ok(),
             poll,
         };
@@ -243,6 +247,7 @@ impl Worker {
             self.flush_logs(false);
             self.part_with_clients();
             self.settle_memory();
+            self.keep_books();
             self.end_turn();
         }
         self.flush_logs(true);
@@ -266,11 +271,23 @@ impl Worker {
         wait_ms = wait_ms.min(self.accept_again_ms().saturating_sub(now_ms));
         wait_ms = wait_ms.min(self.lines.due_ms().saturating_sub(now_ms));
         wait_ms = wait_ms.min(self.names.due_ms().saturating_sub(now_ms));
+        let books = self.books.as_ref().and_then(Books::due_ms);
+        wait_ms = wait_ms.min(books.unwrap_or(u64::MAX).saturating_sub(now_ms));
         if let Some(drain) = &self.drain {
             let due_ms = drain.due_ms(self.is_listening());
             wait_ms = wait_ms.min(due_ms.saturating_sub(now_ms));
         }
         (wait_ms < u64::from(u32::MAX)).then(|| Duration::from_millis(wait_ms))
+    }
+
+    /// What a master does otherwise: the last hour is written down, series and rows of what is gone are taken back.
+    fn keep_books(&mut self) {
+        let now_ms = self.clock.mono_ms;
+        if let Some(books) = &mut self.books
+            && books.due_ms().is_none_or(|due_ms| due_ms <= now_ms)
+        {
+            books.look(&self.shm, self.config.http.shows_status(), now_ms);
+        }
     }
 
     /// Takes note of an event; acts on nothing.

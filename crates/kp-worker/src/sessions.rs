@@ -30,8 +30,14 @@ pub(crate) fn zones(config: &Config, shm: &Shm) -> Vec<Option<SessionZone>> {
     zone.collect()
 }
 
+/// Sessions that were last used then, or before, are over now.
+pub(crate) fn over_since_ms(learn: &StickyLearn, now_ms: u64) -> u64 {
+    let timeout_ms = u64::try_from(learn.timeout.as_millis()).unwrap_or(u64::MAX);
+    now_ms.saturating_sub(timeout_ms)
+}
+
 /// A zone of the same name and size is the same one after a reload.
-fn plan(learn: &StickyLearn) -> ZonePlan {
+pub(crate) fn plan(learn: &StickyLearn) -> ZonePlan {
     let size = learn.zone_bytes.to_le_bytes();
     ZonePlan {
         key: Key::of(&[b"sticky learn", learn.zone.as_bytes(), &size]),
@@ -61,8 +67,7 @@ impl Worker {
     }
 
     fn peer_of(&self, group: UpstreamId, learn: &StickyLearn, session: &[u8]) -> Option<u64> {
-        let timeout_ms = u64::try_from(learn.timeout.as_millis()).unwrap_or(u64::MAX);
-        let since_ms = self.clock.mono_ms.saturating_sub(timeout_ms);
+        let since_ms = over_since_ms(learn, self.clock.mono_ms);
         self.session_zone(group)
             .filter(|_| !session.is_empty())?
             .peer(session, since_ms)
@@ -127,7 +132,8 @@ impl Worker {
             known = self.peer_of(peer.upstream, learn, &session) == Some(number);
         }
         if known && let Some(zone) = self.session_zone(peer.upstream) {
-            zone.learn(&session, number, self.clock.mono_ms);
+            let now_ms = self.clock.mono_ms;
+            zone.learn(&session, number, now_ms, over_since_ms(learn, now_ms));
         }
         self.session_text = session;
     }

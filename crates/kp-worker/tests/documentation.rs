@@ -72,6 +72,12 @@ looks like a client on this machine: let `deny` and `allow` decide there, or giv
   | `kp_upstream_stale_reuses_total` | `kp_peer_stale_reuses_total` |
   | `kp_upstream_connections_idle` | `kp_peer_idle_connections` |
 
+- What a zone holds is looked up when the page is made. An entry of `limit_req_zone` and `limit_accept` counts until its key
+  was quiet for so long that its rate allows everything again, so an idle kp has none. Of zones that are together larger than
+  32 MiB a sample is read, and `kp_zone_entries` is an estimate. A zone for which there was no shared memory has its size only.
+- What ends is told by the directive that names the file: kp's own certificates (`ssl_certificate`, `proxy_ssl_certificate`),
+  authorities (of a file with several the first to end, which in a large bundle is nothing to worry about), and lists of what
+  was revoked. Files that variables name, and the system's own authorities, are left out.
 - `metrics off;` in `http` turns everything off that has such labels. A proxied request takes about 27,000 instructions and
   with `metrics on` 80 more, less than half a hundredth (`make cost` measures it).
 
@@ -81,9 +87,10 @@ With it one can ask:
 |---|---|
 | errors of each virtual host | `sum by (server) (rate(kp_http_requests_total{status=\"5xx\"}[5m])) / sum by (server) (rate(kp_http_requests_total[5m]))` |
 | the time within which 99 % of requests are answered | `histogram_quantile(0.99, sum by (le) (rate(kp_http_request_duration_seconds_bucket[5m])))` |
-| why requests fail | `topk(5, rate(kp_failures_total{side!=\"config\"}[5m]))` |
+| why requests fail | `topk(5, rate(kp_failures_total[5m]))` |
 | how busy the event loops are | `rate(kp_loop_busy_seconds_total[1m]) / (rate(kp_loop_busy_seconds_total[1m]) + rate(kp_loop_waiting_seconds_total[1m]))` |
-| days until a certificate ends | `(kp_certificate_expiry_timestamp_seconds - time()) / 86400` |
+| days until a certificate ends | `(kp_certificate_expiry_timestamp_seconds{directive=~\"ssl_certificate\\|proxy_ssl_certificate\"} - time()) / 86400` |
+| how full zones are | `kp_zone_entries / kp_zone_max_entries` |
 
 `stub_status;` has nginx's few numbers for what reads them already, and `health;` says whether requests should come here at
 all: 200 `ok`, or 503 with `draining` (kp ends; not so in a reload, since the new workers serve), `memory` (the worker that

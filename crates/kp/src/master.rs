@@ -3,11 +3,10 @@
 //! One thread, one `poll(2)`. Here are the loop, its start and its end; `hear` takes in what comes, `reload` tries a new
 //! configuration and `queue` keeps who waits for that, `succession` deals with the masters before and after this one, `ask`
 //! answers questions, of which `status` is the largest, `ctl` obeys commands and `inquiries` asks the workers for them,
-//! `carry_out` does what the plan wants, `reopen` hands out new log files, `books` watches the shared tables, `certificates`
-//! tends to TLS, `change` steers upstreams.
+//! `carry_out` does what the plan wants, `reopen` hands out new log files, `certificates` tends to TLS, `change` steers
+//! upstreams.
 
 mod ask;
-mod books;
 mod carry_out;
 mod certificates;
 mod change;
@@ -32,7 +31,6 @@ use crate::settings::Place;
 use crate::spawn::House;
 use crate::state::StateFiles;
 use crate::upgrade::Program;
-use books::Books;
 use certificates::Certificates;
 use change::Steering;
 pub(crate) use change::settled;
@@ -42,6 +40,7 @@ use kp_sys::poll::{self, Interest};
 use kp_sys::signals::{
     SIGALRM, SIGCHLD, SIGHUP, SIGINT, SIGIO, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH, Signals,
 };
+use kp_worker::books::Books;
 use queue::ReloadQueue;
 use reload::HandOver;
 use reopen::Reopenings;

@@ -496,6 +496,50 @@ fn people_read_it(kp: &Kp, address: &str) {
     }
 }
 
+/// How long a slow client still has is seen before it is sent away.
+#[test]
+fn windows_of_rates_are_told_of() {
+    let much = vec![b'x'; 5_000_000];
+    let origin = Origin::replying(kp_tests::origin::response(200, &much));
+    let kp = Setup::base(&origin)
+        .location("client_min_rate 10 window=60s; send_min_rate 20 window=60s;")
+        .start();
+    let mut sends = kp.client();
+    sends.send("POST /body HTTP/1.1\r\nHost: t\r\nContent-Length: 1000\r\n\r\nten bytes!");
+    let mut takes = Client::connect_narrow(&kp.address(), 4096);
+    takes.send("GET /much HTTP/1.1\r\nHost: t\r\n\r\n");
+    for (target, waits, directive, least) in [
+        ("/body", "request-body", "client_min_rate", 10),
+        ("/much", "client", "send_min_rate", 20),
+    ] {
+        waits_for(&kp, target, waits);
+        let running = wait::until_some(SOON, "time to pass", || {
+            let rates = in_flight(&kp, target)?["rates"].clone();
+            rates[0]["bytes_per_s"].is_u64().then_some(rates)
+        });
+        assert_eq!(running.as_array().map(Vec::len), Some(1), "{running}");
+        let rate = &running[0];
+        assert_eq!(rate["directive"], directive);
+        assert_eq!(rate["least_bytes_per_s"], least);
+        assert_eq!(
+            (&rate["waiting"], &rate["judged"]),
+            (&json!(true), &json!(false))
+        );
+        assert!(rate["left_ms"].as_u64() < Some(60_000), "{rate}");
+        assert!(rate["bytes_per_s"].as_u64() > Some(0), "{rate}");
+    }
+    let said = ctl(&kp, &["requests"]).stdout;
+    for part in [
+        "client_min_rate ",
+        " of 10 B/s, first window, ends in ",
+        "send_min_rate ",
+        " of 20 B/s, first window, ends in ",
+    ] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    drop((sends, takes));
+}
+
 #[test]
 fn what_a_client_sends_does_not_steer_the_terminal() {
     let origin = waiting_origin();

@@ -167,10 +167,8 @@ fn assert_pages_agree(kp: &Kp) {
     };
     for (reason, count) in counts(&picture) {
         let side = &ask::entry(&picture["reasons"], "reason", &reason)["side"];
-        agree(
-            format!("kp_failures_total{{reason=\"{reason}\",side={side}}}"),
-            &json!(count),
-        );
+        let side = side.as_str().expect("a side");
+        agree(Metrics::of_reason(&reason, side), &json!(count));
     }
     for server in picture["servers"].as_array().expect("servers") {
         let label = format!("server={}", server["server"]);

@@ -77,3 +77,4 @@ mod tls_site;
 mod tls_streaming;
 mod tls_upstreams;
 mod upgrading;
+mod zone_use;

@@ -450,7 +450,7 @@ fn prometheus_has_nothing_to_complain_of() {
     ));
     assert!((at - now_unix_s()).abs() < 120.0, "{at}");
     let file = format!(
-        "kp_certificate_expiry_timestamp_seconds{{file=\"{}\"}}",
+        "kp_certificate_expiry_timestamp_seconds{{file=\"{}\",directive=\"ssl_certificate\"}}",
         kp.path("a.crt").display()
     );
     assert!(page.value(&file) > now_unix_s());

@@ -2,7 +2,8 @@
 //! quick has none. And what they must: as many bytes as went over the wire, names as they are.
 
 use kp_tests::origin::response;
-use kp_tests::{Client, End, Kp, Metrics, Origin, Port, Setup, wait};
+use kp_tests::tls::{Authority, Kind, valid};
+use kp_tests::{Client, End, Kp, Metrics, Origin, Port, Setup, ask, wait};
 use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -18,6 +19,7 @@ http {
         %SERVER%
     }
     server { listen %METRICS%; server_name m.test; location / { metrics; } }
+    %HTTP%
 }
 ";
 
@@ -196,4 +198,110 @@ fn odd_names_are_whole() {
     page.assert_well_formed();
     let peer = r#"kp_peer_connects_total{upstream="u",peer="unix:/tmp/a\"b\\c d,{}é"}"#;
     assert_eq!(page.value(peer), 1.0);
+}
+
+/// Days from now until a moment.
+fn days_until(unix_s: f64) -> f64 {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    (unix_s - now.expect("after 1970").as_secs_f64()) / 86_400.0
+}
+
+/// What is shown to upstreams, who is trusted, what was revoked: all of it ends, and each is told of by its directive. Only
+/// kp's own certificates and lists are a problem when they are over: a file of authorities has old ones for years.
+#[test]
+fn files_that_end_are_told_of() {
+    let (site, old) = (Authority::new("site"), Authority::new("old"));
+    let own = site.issue_as(Kind::Ecdsa, &["a.test"], |params| valid(params, -1, 200));
+    let shown = site.issue_as(Kind::Ecdsa, &["kp"], |params| valid(params, -1, 5));
+    let server = "ssl_certificate own.crt; ssl_certificate_key own.key; ssl_verify_client optional;
+        ssl_client_certificate both.crt; ssl_crl list.crl;
+        location /up { proxy_pass https://127.0.0.1:1; proxy_ssl_certificate shown.crt; proxy_ssl_certificate_key shown.key;
+            proxy_ssl_verify on; proxy_ssl_trusted_certificate site.crt; }
+        location /status { status; }";
+    let port = Port::take();
+    let kp = Setup::new(TEXT)
+        .with("METRICS", port.address())
+        .upstream("server 127.0.0.1:1;")
+        .http(&format!(
+            "server {{ listen {} ssl; {server} }}",
+            Port::take().address()
+        ))
+        .server("location /status { status; }")
+        .file("own.crt", own.certificate)
+        .file("own.key", own.key)
+        .file("shown.crt", shown.certificate)
+        .file("shown.key", shown.key)
+        .file("both.crt", site.pem() + &old.pem())
+        .file("site.crt", site.pem())
+        .file("list.crl", site.revoke(&[7]))
+        .allow("expires in")
+        .start();
+    let page = Metrics::of(&port.address(), "/");
+    page.assert_well_formed();
+    let end = |family: &str, file: &str, directive: &str| {
+        let file = kp.path(file);
+        let labels = format!("file=\"{}\",directive=\"{directive}\"", file.display());
+        days_until(page.value(&format!("kp_{family}_timestamp_seconds{{{labels}}}"))).round()
+    };
+    let certificate = |file, directive| end("certificate_expiry", file, directive);
+    assert_eq!(certificate("own.crt", "ssl_certificate"), 200.0);
+    assert_eq!(certificate("shown.crt", "proxy_ssl_certificate"), 5.0);
+    assert_eq!(certificate("both.crt", "ssl_client_certificate"), 3650.0);
+    assert_eq!(
+        certificate("site.crt", "proxy_ssl_trusted_certificate"),
+        3650.0
+    );
+    assert_eq!(end("crl_next_update", "list.crl", "ssl_crl"), 30.0);
+
+    let picture = ask::status(&kp.address(), "/status?format=json");
+    let told = picture["certificates"].as_array().expect("certificates");
+    let told: Vec<_> = told.iter().map(|one| one["directive"].clone()).collect();
+    assert_eq!(
+        told,
+        [
+            "proxy_ssl_certificate",
+            "ssl_crl",
+            "ssl_certificate",
+            "ssl_client_certificate",
+            "proxy_ssl_trusted_certificate",
+        ]
+    );
+    let problems = picture["problems"].as_array().expect("problems").iter();
+    let of_certificates = problems.filter(|one| one["about"] == "certificate");
+    let of_certificates: Vec<_> = of_certificates.map(|one| one["level"].clone()).collect();
+    assert_eq!(of_certificates, ["warning"], "the one that is shown");
+    let said = kp.command(&["status"]);
+    assert!(said.stdout.contains("shown.crt"), "{said:?}");
+}
+
+/// As many as /proc shows, of which sockets are some.
+#[test]
+fn descriptors_are_those_of_the_process() {
+    let (kp, metrics) = start("server 127.0.0.1:1;", "location /status { status; }");
+    let held: Vec<Client> = (0..20).map(|_| kp.client()).collect();
+    let labels = "{generation=\"1\",slot=\"0\"}";
+    let listed = || std::fs::read_dir(format!("/proc/{}/fd", kp.worker_pid())).map(Iterator::count);
+    wait::until(LIMIT, "as many as /proc shows", || {
+        let before = listed().expect("a worker");
+        let page = Metrics::of(&metrics, "/");
+        // The page's own connection comes and goes.
+        let open = page.value(&format!("kp_worker_open_fds{labels}"));
+        page.value("kp_connections_active") >= 21.0
+            && open > page.value("kp_descriptors_open")
+            && (before as f64 - open).abs() <= 2.0
+    });
+    let limits = std::fs::read_to_string(format!("/proc/{}/limits", kp.worker_pid()));
+    let limits = limits.expect("limits");
+    let line = limits
+        .lines()
+        .find(|line| line.starts_with("Max open files"));
+    let soft = line.and_then(|line| line.split_whitespace().nth(3));
+    let page = Metrics::of(&metrics, "/");
+    let told = page.value(&format!("kp_worker_max_fds{labels}"));
+    assert_eq!(Some(told), soft.and_then(|soft| soft.parse().ok()));
+    let picture = ask::status(&kp.address(), "/status?format=json");
+    let worker = &picture["workers"][0];
+    assert_eq!(worker["max_fds"].as_f64(), Some(told));
+    assert!(worker["open_fds"].as_u64() > Some(20), "{worker}");
+    drop(held);
 }

@@ -68,6 +68,36 @@ fn the_page_is_prometheus_text() {
     );
 }
 
+/// Whoever sums up failures must not see the scrapes, checks and redirects that somebody configured.
+#[test]
+fn what_the_configuration_asks_for_is_no_failure() {
+    let origin = Origin::ok();
+    let kp = page(&origin, "")
+        .server("location = /old { return 301 /new; } location = /health { health; }")
+        .server("location = /off { return 503; } location = /status { status; }")
+        .server("location = /none { deny all; }")
+        .start();
+    for (target, status) in [
+        ("/old", 301),
+        ("/off", 503),
+        ("/health", 200),
+        ("/status?format=json", 200),
+    ] {
+        assert_eq!(kp.get(target).status(), status, "{target}");
+    }
+    let before = Metrics::of(&kp.address(), "/metrics");
+    assert_eq!(before.sum("kp_failures_total", &[]), 0.0);
+    let configured = |page: &Metrics, reason| page.value(&Metrics::of_reason(reason, "config"));
+    assert_eq!(configured(&before, "return"), 2.0);
+    assert_eq!(configured(&before, "page"), 2.0);
+    assert!(!before.text().contains("side=\"config\""));
+    assert_eq!(kp.get("/none").status(), 403);
+    let after = Metrics::of(&kp.address(), "/metrics");
+    assert_eq!(after.sum("kp_failures_total", &[]), 1.0);
+    assert_eq!(configured(&after, "page"), 3.0);
+    kp.wait_error("[error]");
+}
+
 #[test]
 fn only_this_machine_reads_the_page_unless_rules_say_otherwise() {
     let origin = Origin::ok();

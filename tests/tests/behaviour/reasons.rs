@@ -287,10 +287,7 @@ fn reasons_are_counted() {
         let side = words
             .into_iter()
             .find_map(|word| word.strip_prefix("side="));
-        let series = format!(
-            "kp_failures_total{{reason=\"{reason}\",side=\"{}\"}}",
-            side.unwrap_or_default()
-        );
+        let series = Metrics::of_reason(reason, side.unwrap_or_default());
         assert_eq!(metrics.value(&series), logged.count() as f64, "{reason}");
     }
 }

@@ -506,3 +506,16 @@ fn strangers_are_refused() {
         assert_eq!(answer.status(), status, "{from}");
     }
 }
+
+/// With `master_process off` the one worker writes down the last hour, and takes back the series of what is gone.
+#[test]
+fn without_a_master_the_last_hour_is_remembered_too() {
+    let origin = Origin::ok();
+    let kp = setup(&origin).main("master_process off;").single().start();
+    wait::until(LONG, "a sample with requests", || {
+        assert_eq!(kp.get("/").status(), 200);
+        let history = data(&kp, "?since=0")["history"].clone();
+        let rates = history["requests_per_s"].as_array().expect("rates");
+        rates.iter().any(|rate| rate.as_f64() > Some(0.0))
+    });
+}

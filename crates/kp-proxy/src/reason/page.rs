@@ -16,7 +16,8 @@ When kp answers by itself, or does not end a request as it should, it gives the 
 
 - `$kp_reason` in access logs (`-` where the whole answer is an upstream's or a file's), with its circumstances in
   `$kp_reason_detail`;
-- the label `reason` of the metric `kp_failures_total`, beside `side`;
+- the label `reason` of the metric `kp_failures_total`, beside `side`; of `kp_configured_answers_total` where the
+  configuration asks for the answer, which is no failure;
 - the field `X-Kp-Reason` of the answer under `kp_reason_header on`.
 
 It is meant for counting: words stay, sentences in the error log may change.

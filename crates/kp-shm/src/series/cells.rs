@@ -142,7 +142,7 @@ cells! {
     QueueTimeouts, Counter, "upstream_queue_timeouts", None, "requests", "Requests that waited for a free place longer than queue allows.";
     QueueLength, Gauge, "upstream_queue_length", None, "requests", "Requests that wait for a peer with a free place now.";
     Ejections, Counter, "upstream_ejections", None, "events", "Ejections of peers by outlier_detection.";
-    Returns, Counter, "upstream_returns", None, "events", "Ends of such ejections.";
+    Returns, Counter, "upstream_returns", None, "events", "Ends of ejections of peers by outlier_detection.";
     Rests, Counter, "upstream_rests", None, "events", "Failures after which a peer was left alone for its fail_timeout.";
 }
 
@@ -161,7 +161,7 @@ cells! {
     Connects, Counter, "peer_connects", None, "connections", "Connections to the peer that were begun.";
     ConnectFailures, Counter, "peer_connect_failures", None, "connections", "Connections to the peer that did not open, in time or at all; failed TLS handshakes included.";
     Reuses, Counter, "peer_reuses", None, "connections", "Attempts that took a connection to the peer from the keep-alive pool.";
-    StaleReuses, Counter, "peer_stale_reuses", None, "connections", "Of these, connections that the peer had closed before it answered anything.";
+    StaleReuses, Counter, "peer_stale_reuses", None, "connections", "Connections from the keep-alive pool that the peer had closed before it answered anything.";
     InFlight, Gauge, "peer_requests_in_flight", None, "attempts", "Attempts under way at the peer.";
     Idle, Gauge, "peer_idle_connections", None, "connections", "Connections to the peer that wait in the keep-alive pool.";
     Looked, Setting, "", None, "milliseconds", "When a worker looked last, by the monotonic clock; 0: no worker has the peer.";

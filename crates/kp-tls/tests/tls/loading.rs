@@ -153,6 +153,65 @@ fn a_certificate_that_ends_soon_is_warned_of() {
     );
 }
 
+/// 2027-01-01, when the lists are out of date, 2036-01-01, when certificates are, and the day before.
+const LISTS_END: u64 = 1_798_761_600;
+const END: u64 = 2_082_758_400;
+
+#[test]
+fn the_end_of_every_file_is_told() {
+    let root = Authority::new("root");
+    let mut earlier = authority_params("earlier");
+    earlier.not_after = date_time_ymd(2035, 12, 31);
+    let key = KeyPair::generate().unwrap();
+    let earlier = earlier.self_signed(&key).unwrap().pem();
+    let files = Files::default()
+        .with_pair("a", &root.issue("a.test"))
+        .with_pair("b", &root.issue("b.test"))
+        .with("two.crt", root.made.certificate.clone() + &earlier)
+        .with("root.crt", root.made.certificate.clone())
+        .with("root.crl", root.revoke(&[77, 78]));
+    let http = server(
+        "ssl_verify_client on; ssl_client_certificate /etc/kp/two.crt; ssl_crl /etc/kp/root.crl;
+        ssl_trusted_certificate /etc/kp/root.crt;
+        location /b { proxy_pass https://127.0.0.1:1; proxy_ssl_verify on; proxy_ssl_crl /etc/kp/root.crl;
+            proxy_ssl_trusted_certificate /etc/kp/two.crt;
+            proxy_ssl_certificate /etc/kp/b.crt; proxy_ssl_certificate_key /etc/kp/b.key; }
+        location /a { proxy_pass https://127.0.0.1:1; proxy_ssl_trusted_certificate /etc/kp/none;
+            proxy_ssl_certificate /etc/kp/a.crt; proxy_ssl_certificate_key /etc/kp/a.key; }",
+    );
+    let tls = load(&http, &files);
+    let ends: Vec<(String, u64)> = tls
+        .ends()
+        .into_iter()
+        .map(|end| {
+            let file = end.file.file_name().unwrap().to_str().unwrap();
+            (format!("{file} {}", end.role.directive()), end.unix_secs)
+        })
+        .collect();
+    let told: Vec<(&str, u64)> = ends.iter().map(|(what, end)| (&**what, *end)).collect();
+    assert_eq!(
+        told,
+        [
+            ("a.crt ssl_certificate", END),
+            ("a.crt proxy_ssl_certificate", END),
+            ("b.crt proxy_ssl_certificate", END),
+            ("root.crl ssl_crl", LISTS_END),
+            ("root.crl proxy_ssl_crl", LISTS_END),
+            ("root.crt ssl_trusted_certificate", END),
+            ("two.crt ssl_client_certificate", END - 86_400),
+            ("two.crt proxy_ssl_trusted_certificate", END - 86_400),
+        ]
+    );
+    // What is kp's own is warned of, each file once.
+    let own: Vec<_> = tls.expiries(END - 86_400).into_iter().collect();
+    let own: Vec<&str> = own
+        .iter()
+        .filter_map(|one| one.warning.as_deref())
+        .collect();
+    assert_eq!(own.len(), 2, "{own:?}");
+    assert!(own[1].starts_with("certificate \"/etc/kp/b.crt\" expires in 1 day"));
+}
+
 #[test]
 fn the_certificate_is_the_one_that_the_client_can_use() {
     let root = Authority::new("root");

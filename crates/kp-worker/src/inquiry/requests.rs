@@ -99,6 +99,10 @@ impl Worker {
             },
             bytes_out: exchange.record.bytes_sent,
             timeouts: self.timeouts_of(active),
+            rates: match begun {
+                true => self.running_rates(active),
+                false => Vec::new(),
+            },
         }
     }
 

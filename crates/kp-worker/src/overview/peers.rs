@@ -281,7 +281,7 @@ fn view(
         last_failure: totals.last_failure().and_then(|last| {
             Some(LastFailureView {
                 reason: Reason::of_index(last.reason)?.token(),
-                age_s: now.since_s(last.at_ms),
+                age_s: now.unix_ms.saturating_sub(last.at_unix_ms) / 1000,
             })
         }),
         checks: Vec::new(),

@@ -1,6 +1,6 @@
 //! What is worth a look, in words. What only a look back can tell (a share of failures) the page adds by itself.
 
-use super::{Overview, UpstreamView};
+use super::{Overview, UpstreamView, ZoneView};
 use kp_config::Config;
 use kp_shm::Shm;
 use serde::Serialize;
@@ -12,6 +12,10 @@ const CERTIFICATE_WARNING_S: u64 = 14 * DAY_S;
 const CERTIFICATE_CRITICAL_S: u64 = 3 * DAY_S;
 /// Of `worker_memory`, in hundredths: not far from there requests are refused.
 const MEMORY_WARNING_PERCENT: u64 = 90;
+/// Of the descriptors that a worker may have, in hundredths.
+const DESCRIPTORS_WARNING_PERCENT: u64 = 90;
+/// Of the entries of a zone, in hundredths.
+const ZONE_WARNING_PERCENT: u64 = 75;
 
 /// How bad it is; the worst first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -28,7 +32,7 @@ pub enum Level {
 pub struct Problem {
     /// How bad it is.
     pub level: Level,
-    /// upstream, certificate, reload, worker, memory or kp.
+    /// upstream, certificate, reload, worker, memory, limit or kp.
     pub about: &'static str,
     /// Which of them; empty where there is one.
     pub name: String,
@@ -42,6 +46,7 @@ pub(super) fn problems(overview: &Overview, config: &Config, shm: &Shm) -> Vec<P
     problems.extend(overview.upstreams.iter().filter_map(of_upstream));
     problems.extend(of_certificates(overview));
     problems.extend(of_workers(overview, config));
+    problems.extend(overview.limits.counted().filter_map(of_zone));
     if overview.master.last_reload_failed {
         problems.push(Problem {
             level: Level::Warning,
@@ -120,17 +125,12 @@ fn of_certificates(overview: &Overview) -> impl Iterator<Item = Problem> {
             .expires_unix_s
             .checked_sub(now_s)
             .filter(|left| *left > 0);
-        let (level, text) = match left_s {
-            None => (Level::Critical, "has expired".to_owned()),
-            Some(left_s) if left_s < CERTIFICATE_CRITICAL_S => (
-                Level::Critical,
-                format!("expires in {} hours", left_s / 3600),
-            ),
-            Some(left_s) if left_s < CERTIFICATE_WARNING_S => (
-                Level::Warning,
-                format!("expires in {} days", left_s / DAY_S),
-            ),
-            Some(_) => return None,
+        let (level, text) = if certificate.role.is_own() {
+            of_own(left_s)?
+        } else if certificate.role.is_list() {
+            of_list(left_s)?
+        } else {
+            of_authorities(left_s)?
         };
         Some(Problem {
             level,
@@ -138,6 +138,48 @@ fn of_certificates(overview: &Overview) -> impl Iterator<Item = Problem> {
             name: certificate.file.clone(),
             text,
         })
+    })
+}
+
+/// Others refuse it when it is over. The time that is left is in seconds; `None`: it is over.
+fn of_own(left_s: Option<u64>) -> Option<(Level, String)> {
+    match left_s {
+        None => Some((Level::Critical, "has expired".to_owned())),
+        Some(left_s) if left_s < CERTIFICATE_CRITICAL_S => {
+            let text = format!("expires in {} hours", left_s / 3600);
+            Some((Level::Critical, text))
+        }
+        Some(left_s) if left_s < CERTIFICATE_WARNING_S => {
+            let text = format!("expires in {} days", left_s / DAY_S);
+            Some((Level::Warning, text))
+        }
+        Some(_) => None,
+    }
+}
+
+/// A list is renewed every few days or hours, so that little time is left is nothing to tell of.
+fn of_list(left_s: Option<u64>) -> Option<(Level, String)> {
+    let text = "is out of date: every certificate that it is about is refused";
+    left_s.is_none().then(|| (Level::Critical, text.to_owned()))
+}
+
+/// One of several authorities, perhaps. One that has ended may stay in a file for years.
+fn of_authorities(left_s: Option<u64>) -> Option<(Level, String)> {
+    let left_s = left_s.filter(|left_s| *left_s < CERTIFICATE_WARNING_S)?;
+    let text = format!("an authority in it expires in {} days", left_s / DAY_S);
+    Some((Level::Warning, text))
+}
+
+/// An entry has only a few places where it may lie, so a zone that is not full to the brim forgets some already.
+fn of_zone(zone: &ZoneView) -> Option<Problem> {
+    let (entries, max) = (zone.entries?, zone.max_entries?);
+    (entries * 100 >= max * ZONE_WARNING_PERCENT).then(|| Problem {
+        level: Level::Warning,
+        about: "limit",
+        name: format!("zone {}", zone.zone),
+        text: format!(
+            "{entries} of {max} entries are in use: of more, some are forgotten or not counted"
+        ),
     })
 }
 
@@ -163,6 +205,16 @@ fn of_workers(overview: &Overview, config: &Config) -> Vec<Problem> {
         });
     }
     for worker in &overview.workers {
+        if let (Some(open), Some(max)) = (worker.open_fds, worker.max_fds)
+            && open * 100 >= max * DESCRIPTORS_WARNING_PERCENT
+        {
+            problems.push(Problem {
+                level: Level::Warning,
+                about: "worker",
+                name: format!("pid {}", worker.pid),
+                text: format!("has {open} of {max} descriptors open (worker_rlimit_nofile)"),
+            });
+        }
         let limit = worker.memory_limit_bytes / 100 * MEMORY_WARNING_PERCENT;
         if limit > 0 && worker.memory_bytes >= limit {
             problems.push(Problem {

@@ -29,8 +29,10 @@ pub(super) enum Source {
     Counter(Counter, Parts),
     /// Turns of the event loop.
     Turns,
-    /// Ends with a reason.
-    Reasons,
+    /// Failures, by their reasons.
+    Failures,
+    /// Answers that the configuration asks for, by their reasons.
+    Configured,
     /// Cells of series, by their places, in parts of the unit.
     Cells(SeriesKind, Vec<usize>, Parts),
     /// A histogram of series.
@@ -56,12 +58,19 @@ pub(super) enum Found {
     Generations,
     Workers,
     WorkerMemory,
+    WorkerDescriptors,
+    WorkerDescriptorsMax,
     MasterMemory,
     Reloads,
     LastReloadSuccessful,
     LastReload,
     Changes,
     Certificates,
+    RevocationLists,
+    ZoneSize,
+    ZoneEntries,
+    ZoneMaxEntries,
+    ZoneOverflows,
     NoRoom,
     PeerStates,
     PeerUp,
@@ -86,12 +95,19 @@ const FOUND: &[FoundRow] = &[
     (Found::Generations, FamilyKind::Gauge, "generations", &["state"], "generations", "Configurations that have workers, by how far the foremost of these has come: starting, ready, or draining after a reload."),
     (Found::Workers, FamilyKind::Gauge, "workers", &["state"], "processes", "Workers by how far they have come: starting, ready, or draining."),
     (Found::WorkerMemory, FamilyKind::Gauge, "worker_resident_memory_bytes", &["generation", "slot"], "bytes", "Memory of a worker as the system counts it, shared memory included."),
+    (Found::WorkerDescriptors, FamilyKind::Gauge, "worker_open_fds", &["generation", "slot"], "descriptors", "Descriptors that a worker has open, as the system counts them; before Linux 6.2 its sockets only."),
+    (Found::WorkerDescriptorsMax, FamilyKind::Gauge, "worker_max_fds", &["generation", "slot"], "descriptors", "Descriptors that a worker may have open: worker_rlimit_nofile, or what kp was started with."),
     (Found::MasterMemory, FamilyKind::Gauge, "master_resident_memory_bytes", &[], "bytes", "Memory of the master as the system counts it, shared memory included."),
     (Found::Reloads, FamilyKind::Counter, "reloads", &["result"], "reloads", "Reloads by result: after those that are ok another configuration serves, those that failed changed nothing."),
     (Found::LastReloadSuccessful, FamilyKind::Gauge, "last_reload_successful", &[], "", "Whether the last reload went well: 1 or 0; without any there is no sample."),
     (Found::LastReload, FamilyKind::Gauge, "last_reload_timestamp_seconds", &[], "seconds", "When the last reload ended, in seconds since 1970; without any there is no sample."),
     (Found::Changes, FamilyKind::Gauge, "runtime_changes", &[], "changes", "Changes of upstreams made at run time that are in force."),
-    (Found::Certificates, FamilyKind::Gauge, "certificate_expiry_timestamp_seconds", &["file"], "seconds", "When the certificate in the file ends, in seconds since 1970."),
+    (Found::Certificates, FamilyKind::Gauge, "certificate_expiry_timestamp_seconds", &["file", "directive"], "seconds", "When the certificate in the file ends, in seconds since 1970; of a file with authorities the first of them."),
+    (Found::RevocationLists, FamilyKind::Gauge, "crl_next_update_timestamp_seconds", &["file", "directive"], "seconds", "When the list in the file of what was revoked is out of date, in seconds since 1970; from then on nobody is let in with a certificate that it is about."),
+    (Found::ZoneSize, FamilyKind::Gauge, "zone_size_bytes", &["zone", "directive"], "bytes", "Memory that the configuration gives the zone."),
+    (Found::ZoneEntries, FamilyKind::Gauge, "zone_entries", &["zone", "directive"], "entries", "Entries of the zone that count now: keys seen within what their rate allows, keys that have connections, sessions that are not over, peers."),
+    (Found::ZoneMaxEntries, FamilyKind::Gauge, "zone_max_entries", &["zone", "directive"], "entries", "How many entries fit into the zone; since an entry has few places where it may lie, some find no room a little before."),
+    (Found::ZoneOverflows, FamilyKind::Counter, "zone_overflows", &["zone", "directive"], "entries", "How often the zone had no room: the entry with least left was forgotten though it still counted, or a request passed limit_conn uncounted."),
     (Found::NoRoom, FamilyKind::Gauge, "series_without_room", &[], "series", "Virtual hosts, groups and peers that found no room for series of their own and count as other, once for each worker."),
     (Found::PeerUp, FamilyKind::Gauge, "peer_up", &["upstream", "peer"], "", "Whether the peer is fit to get requests: 1, or 0 where it is down, draining, unhealthy, resting or ejected."),
     (Found::PeerStates, FamilyKind::Gauge, "peer_state", &["upstream", "peer", "state"], "", "Whether the peer is in the state: 1 or 0."),
@@ -131,8 +147,16 @@ pub fn families() -> Vec<Family> {
         kind: FamilyKind::Counter,
         labels: vec!["reason", "side"],
         unit: "requests",
-        help: "Requests that kp answered by itself or could not complete, by reason and whose fault it was; side config is what the configuration asks for, and no failure. docs/reasons.md explains each.",
-        source: Source::Reasons,
+        help: "Requests that kp refused, answered with an error or could not complete, by reason and whose fault it was; docs/reasons.md explains each.",
+        source: Source::Failures,
+    });
+    families.push(Family {
+        name: "kp_configured_answers_total".to_owned(),
+        kind: FamilyKind::Counter,
+        labels: vec!["reason"],
+        unit: "requests",
+        help: "Requests that kp answered by itself because the configuration asks for it (return, redirects, pages about kp): no failures, whatever their status.",
+        source: Source::Configured,
     });
     for kind in SeriesKind::ALL {
         of_series(kind, &mut families);

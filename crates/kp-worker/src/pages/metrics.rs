@@ -7,11 +7,14 @@
 use super::View;
 use super::exposition::{Exposition, Value, labels};
 use super::families::{Family, Found, Parts, Source, families};
+use crate::proc::{descriptors, resident_bytes};
+use crate::zones::{Directive, Zone, of_upstreams, zones};
 use kp_proxy::{Reason, Rendered};
 use kp_shm::{
-    BOUNDS_MS, CellKind, Counter, Counters, Histogram, PeerCell, PeerFlag, SeriesInfo, SeriesKind,
-    State, TURN_BOUNDS_US, Totals,
+    BOUNDS_MS, CellKind, Counter, Counters, Histogram, PeerCell, PeerFlag, Process, SeriesInfo,
+    SeriesKind, State, TURN_BOUNDS_US, Totals,
 };
+use kp_tls::Role;
 use std::collections::BTreeMap;
 
 /// Version 0.0.4 is what every Prometheus understands.
@@ -22,6 +25,7 @@ pub(super) fn render(view: &View) -> Rendered {
     let tables = SeriesKind::ALL.map(|kind| Table::read(view, kind));
     let mut page = Page {
         view,
+        zones: all_zones(view, &tables),
         tables: &tables,
         out: Exposition::default(),
     };
@@ -76,9 +80,28 @@ impl Table {
     }
 }
 
+/// The zones; those of upstreams where peers are told of.
+fn all_zones(view: &View, tables: &[Table; 3]) -> Vec<Zone<'static>> {
+    let mut zones = zones(view.config, &view.shm, view.now_ms);
+    if view.config.http.metrics {
+        let peers = tables.iter().filter(|table| table.kind == SeriesKind::Peer);
+        let peers = peers.flat_map(|table| &table.rows);
+        let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+        for row in peers.filter(|row| row.is_looked_after()) {
+            if let Some(group) = row.info.labels.first() {
+                *counts.entry(group).or_default() += 1;
+            }
+        }
+        let count = |group: &str| counts.get(group).copied().unwrap_or(0);
+        zones.extend(of_upstreams(view.config, count));
+    }
+    zones
+}
+
 /// The page while it is made.
 struct Page<'a> {
     view: &'a View,
+    zones: Vec<Zone<'static>>,
     tables: &'a [Table; 3],
     out: Exposition,
 }
@@ -93,7 +116,8 @@ impl<'a> Page<'a> {
                 self.out.sample(name, "", parts.of(total));
             }
             Source::Turns => self.turns(name, &counters),
-            Source::Reasons => self.reasons(name, &counters),
+            Source::Failures => self.failures(name, &counters),
+            Source::Configured => self.configured(name, &counters),
             Source::Cells(kind, places, parts) => self.cells(name, *kind, places, *parts),
             Source::Times(kind, histogram) => self.times(name, *kind, *histogram),
             Source::Found(found) => self.found(name, *found),
@@ -109,11 +133,19 @@ impl<'a> Page<'a> {
         self.out.histogram(name, "", buckets, sum);
     }
 
-    fn reasons(&mut self, name: &str, counters: &Counters) {
-        for reason in Reason::ALL {
+    fn failures(&mut self, name: &str, counters: &Counters) {
+        for reason in Reason::ALL.iter().filter(|reason| reason.is_failure()) {
             let pairs = labels([("reason", reason.token()), ("side", reason.side().token())]);
             let total = counters.reason_total(reason.index());
             self.out.sample(name, &pairs, Value::Whole(total));
+        }
+    }
+
+    fn configured(&mut self, name: &str, counters: &Counters) {
+        for reason in Reason::ALL.iter().filter(|reason| !reason.is_failure()) {
+            let total = counters.reason_total(reason.index());
+            let label = ("reason", reason.token());
+            self.out.sample_with(name, "", label, Value::Whole(total));
         }
     }
 
@@ -150,6 +182,7 @@ impl<'a> Page<'a> {
 
     fn found(&mut self, name: &str, found: Found) {
         let master = self.view.shm.master();
+        let counters = self.view.shm.counters();
         match found {
             Found::Build => {
                 let version = labels([("version", env!("CARGO_PKG_VERSION"))]);
@@ -159,7 +192,14 @@ impl<'a> Page<'a> {
             Found::Generation => self.whole(name, master.generation().into()),
             Found::Generations => self.by_state(name, &foremost(self.view)),
             Found::Workers => self.by_state(name, &states(self.view)),
-            Found::WorkerMemory => self.worker_memory(name),
+            Found::WorkerMemory => self.of_workers(name, |process| resident_bytes(process.pid)),
+            Found::WorkerDescriptors => self.of_workers(name, |process| {
+                let own = counters.value(process.row, Counter::DescriptorsOpen);
+                Some(descriptors(process.pid, own)?.open)
+            }),
+            Found::WorkerDescriptorsMax => {
+                self.of_workers(name, |process| descriptors(process.pid, 0)?.max);
+            }
             Found::MasterMemory => {
                 if let Some(bytes) = self.view.master.and_then(resident_bytes) {
                     self.whole(name, bytes);
@@ -185,7 +225,11 @@ impl<'a> Page<'a> {
                 }
             }
             Found::Changes => self.whole(name, master.changes()),
-            Found::Certificates => self.certificates(name),
+            Found::Certificates => self.ends(name, |role| !role.is_list()),
+            Found::RevocationLists => self.ends(name, Role::is_list),
+            Found::ZoneSize | Found::ZoneEntries | Found::ZoneMaxEntries | Found::ZoneOverflows => {
+                self.zones(name, found);
+            }
             Found::NoRoom => self.whole(name, self.view.shm.series().strays()),
             Found::PeerUp | Found::PeerStates | Found::PeerLastFailure => self.peers(name, found),
         }
@@ -208,28 +252,49 @@ impl<'a> Page<'a> {
     }
 
     /// Of two processes in one place, one of which is about to be reaped, the sum.
-    fn worker_memory(&mut self, name: &str) {
+    fn of_workers(&mut self, name: &str, ask: impl Fn(&Process) -> Option<u64>) {
         let mut found: BTreeMap<(u32, u32), u64> = BTreeMap::new();
         for process in self.view.shm.scoreboard().processes() {
-            if let Some(bytes) = resident_bytes(process.pid) {
-                *found.entry((process.generation, process.slot)).or_default() += bytes;
+            if let Some(value) = ask(&process) {
+                *found.entry((process.generation, process.slot)).or_default() += value;
             }
         }
-        for ((generation, slot), bytes) in found {
+        for ((generation, slot), value) in found {
             let pairs = [
                 ("generation", generation.to_string()),
                 ("slot", slot.to_string()),
             ];
             let pairs = labels(pairs.iter().map(|(label, value)| (*label, value.as_str())));
-            self.out.sample(name, &pairs, Value::Whole(bytes));
+            self.out.sample(name, &pairs, Value::Whole(value));
         }
     }
 
-    fn certificates(&mut self, name: &str) {
-        for (file, ends_unix_s) in self.view.tls.ends() {
-            let file = file.to_string_lossy();
-            let file = labels([("file", file.as_ref())]);
-            self.out.sample(name, &file, Value::Whole(ends_unix_s));
+    fn ends(&mut self, name: &str, belongs: fn(Role) -> bool) {
+        for end in self.view.tls.ends() {
+            if belongs(end.role) {
+                let file = end.file.to_string_lossy();
+                let pairs = [("file", file.as_ref()), ("directive", end.role.directive())];
+                self.out
+                    .sample(name, &labels(pairs), Value::Whole(end.unix_secs));
+            }
+        }
+    }
+
+    fn zones(&mut self, name: &str, found: Found) {
+        for zone in &self.zones {
+            let full = zone.occupancy;
+            let value = match found {
+                Found::ZoneSize => Some(zone.bytes),
+                Found::ZoneEntries => full.map(|it| it.entries),
+                Found::ZoneMaxEntries => full.map(|it| it.max_entries),
+                // Who adds a peer that finds no room is told so.
+                _ if zone.directive == Directive::Upstream => None,
+                _ => full.map(|it| it.overflows),
+            };
+            if let Some(value) = value {
+                let pairs = labels([("zone", zone.name), ("directive", zone.directive.name())]);
+                self.out.sample(name, &pairs, Value::Whole(value));
+            }
         }
     }
 
@@ -239,9 +304,7 @@ impl<'a> Page<'a> {
             match found {
                 Found::PeerLastFailure => {
                     if let Some(last) = row.totals.last_failure() {
-                        let ago_ms = self.view.now_ms.saturating_sub(last.at_ms);
-                        let at_ms = self.view.now_unix_ms.saturating_sub(ago_ms);
-                        self.moment(name, &row.labels, at_ms);
+                        self.moment(name, &row.labels, last.at_unix_ms);
                     }
                 }
                 _ if !row.is_looked_after() => {}
@@ -333,14 +396,4 @@ fn foremost(view: &View) -> Vec<State> {
         }
     }
     generations.into_values().collect()
-}
-
-/// Memory of a process; `None` where it is gone, or the system keeps it to itself.
-fn resident_bytes(pid: u32) -> Option<u64> {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let line = status
-        .lines()
-        .find_map(|line| line.strip_prefix("VmRSS:"))?;
-    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    Some(kib * 1024)
 }

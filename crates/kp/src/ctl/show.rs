@@ -5,7 +5,9 @@ mod upstreams;
 use super::table::{Column, Table, printable, size, time};
 use super::words::{Line, Wish};
 use crate::control::command::{Changed, Command, Connections, LogLevels, Requests};
-use kp_worker::inquiry::{ClientConnection, ConnectionState, RequestInFlight, WaitsFor};
+use kp_worker::inquiry::{
+    ClientConnection, ConnectionState, RequestInFlight, RunningRate, WaitsFor,
+};
 use std::fmt::Write;
 
 /// An answer as text; `None`: it is not what this command is answered with.
@@ -79,8 +81,24 @@ fn one_request(request: &RequestInFlight) -> String {
             time(timeout.in_ms)
         ));
     }
+    facts.extend(request.rates.iter().map(running_rate));
     let _ = writeln!(text, "            {}", facts.join("; "));
     text
+}
+
+/// `send_min_rate 1.0 KiB/s of 10.0 KiB/s, judged in 3.2 s`.
+fn running_rate(rate: &RunningRate) -> String {
+    let speed = rate
+        .bytes_per_s
+        .map_or("-".into(), |speed| format!("{}/s", size(speed)));
+    let least = size(rate.least_bytes_per_s);
+    let end = match (rate.waiting, rate.judged) {
+        (false, _) => "not waited for now".to_owned(),
+        (true, true) => format!("judged in {}", time(rate.left_ms)),
+        (true, false) => format!("first window, ends in {}", time(rate.left_ms)),
+    };
+    let directive = printable(&rate.directive);
+    format!("{directive} {speed} of {least}/s, {end}")
 }
 
 /// In words.
@@ -258,6 +276,7 @@ mod tests {
                 directive: "proxy_read_timeout".into(),
                 in_ms: 58_800,
             }],
+            rates: Vec::new(),
         }
     }
 
@@ -276,6 +295,34 @@ mod tests {
              \x20           waits for the response head from 10.0.0.1:80 for 1.2 s\n\
              \x20           100 B in, 2.0 KiB out; attempt 2 at 10.0.0.1:80; proxy_read_timeout in 58.8 s\n\
              worker process 99 has not answered in 1 s\n"
+        );
+    }
+
+    #[test]
+    fn a_window_says_how_fast_the_client_is_and_must_be() {
+        let mut rate = RunningRate {
+            directive: "send_min_rate".into(),
+            bytes_per_s: Some(1536),
+            least_bytes_per_s: 10_240,
+            left_ms: 3_200,
+            waiting: true,
+            judged: true,
+        };
+        let told = |rate: &RunningRate| running_rate(rate);
+        assert_eq!(
+            told(&rate),
+            "send_min_rate 1.5 KiB/s of 10.0 KiB/s, judged in 3.2 s"
+        );
+        rate.judged = false;
+        rate.bytes_per_s = None;
+        assert_eq!(
+            told(&rate),
+            "send_min_rate - of 10.0 KiB/s, first window, ends in 3.2 s"
+        );
+        rate.waiting = false;
+        assert_eq!(
+            told(&rate),
+            "send_min_rate - of 10.0 KiB/s, not waited for now"
         );
     }
 

@@ -18,10 +18,12 @@ pub(super) fn about(token: &str) -> Option<String> {
     }
     let _ = writeln!(out, "  status    {}", reason.status());
     let _ = writeln!(out, "  side      {side}");
-    let _ = writeln!(
-        out,
-        "  metric    kp_failures_total{{reason=\"{token}\",side=\"{side}\"}}"
-    );
+    let metric = if reason.is_failure() {
+        format!("kp_failures_total{{reason=\"{token}\",side=\"{side}\"}}")
+    } else {
+        format!("kp_configured_answers_total{{reason=\"{token}\"}}")
+    };
+    let _ = writeln!(out, "  metric    {metric}");
     Some(out)
 }
 
@@ -124,6 +126,10 @@ mod tests {
             assert!(text.contains(part), "{part}: {text}");
         }
         assert_eq!(about("upstream_timeouts"), None);
+        // Asked for by the configuration: no failure.
+        let text = about("page").expect("a reason");
+        let metric = "metric    kp_configured_answers_total{reason=\"page\"}\n";
+        assert!(text.contains(metric), "{text}");
     }
 
     #[test]

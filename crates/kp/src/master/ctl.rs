@@ -12,7 +12,7 @@ use kp_config::suggest;
 use kp_sys::clock;
 use kp_worker::error_log::{self, LEVELS};
 use kp_worker::inquiry::{ClientConnection, Findings, Inquiry, PeerConnections, ROWS_MAX};
-use kp_worker::overview::{Moment, UpstreamView, overview};
+use kp_worker::overview::{Moment, UpstreamView, upstreams};
 use serde::Serialize;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -83,9 +83,7 @@ impl Master {
             mono_ms: clock::monotonic_ms(),
             unix_ms: clock::unix_ms(),
         };
-        let prepared = &crew.prepared;
-        let overview = overview(&prepared.config, &prepared.tls, &self.house.shm, now, None);
-        let mut upstreams = overview.upstreams;
+        let mut upstreams = upstreams(&crew.prepared.config, &self.house.shm, now);
         if let Some(name) = name {
             let known: Vec<String> = upstreams.iter().map(|one| one.upstream.clone()).collect();
             upstreams.retain(|one| one.upstream.eq_ignore_ascii_case(name));

@@ -395,6 +395,7 @@ const WORKERS = listed("#workers", "Workers of all generations", [
   { title: "Tunnels", kind: "number", value: (worker) => count(worker.tunnels) },
   { title: "Load", kind: "number", hint: "Time in which its loop was not waiting", value: (worker) => percent(busy(worker)) },
   { title: "Memory", kind: "number", hint: "As worker_memory counts it", value: (worker) => `${bytes(worker.memory_bytes)} of ${bytes(worker.memory_limit_bytes)}` },
+  { title: "Descriptors", kind: "number", hint: "Open, of those it may have open", value: (worker) => `${count(worker.open_fds)} of ${count(worker.max_fds)}` },
   { title: "Up for", kind: "number", value: (worker) => span(worker.uptime_s) },
 ]);
 WORKERS.shell.querySelector("th").title = "Generation and slot";
@@ -450,7 +451,14 @@ function alike(entries) {
 function listZones(doc) {
   const rates = doc.limits.rate_zones.map((zone) => ({ ...zone, kind: "rate", allowed: `${short(zone.rate_per_s)}/s for each key` }));
   const places = doc.limits.connection_zones.map((zone) => ({ ...zone, kind: "connections", allowed: "as limit_conn says" }));
-  return [...rates, ...places];
+  const sessions = doc.limits.session_zones.map((zone) => ({ ...zone, kind: "sessions (sticky)", key: "", allowed: "" }));
+  const peers = doc.limits.upstream_zones.map((zone) => ({ ...zone, kind: "peers (zone)", key: "", allowed: "" }));
+  return [...rates, ...places, ...sessions, ...peers];
+}
+
+function filling(zone) {
+  if (zone.entries === null) return { text: "not known", hint: "There was no shared memory for it: each worker has a zone of its own" };
+  return `${count(zone.entries)} of ${count(zone.max_entries)} (${percent(zone.entries / Math.max(zone.max_entries, 1))})`;
 }
 
 const ZONES = listed("#limits", "Zones", [
@@ -458,6 +466,8 @@ const ZONES = listed("#limits", "Zones", [
   { title: "Limits", kind: "", value: (zone) => zone.kind },
   { title: "Key", kind: "mono wide", value: (zone) => zone.key },
   { title: "Allowed", kind: "", value: (zone) => zone.allowed },
+  { title: "In use", kind: "number", hint: "Keys, sessions or peers that count now", value: (zone) => filling(zone) },
+  { title: "No room", kind: "number", hint: "How often an entry was forgotten, or a request not counted", value: (zone) => count(zone.overflows || 0) },
   { title: "Size", kind: "number", value: (zone) => bytes(zone.size_bytes) },
 ]);
 
@@ -482,12 +492,17 @@ const REFUSALS = listed("#limits", "What limits have done so far", [
 
 const CERTIFICATES = listed("#house", "Certificates", [
   { title: "File", kind: "mono", value: (certificate) => certificate.file },
+  { title: "Directive", kind: "mono", value: (certificate) => certificate.directive },
   { title: "State", kind: "bare", value: (certificate) => validity(certificate) },
   { title: "Ends", kind: "number", value: (certificate) => moment(certificate.expires_unix_s * 1000) },
 ]);
 
+// A list of what was revoked is renewed every few days; an authority that has ended may stay in a file for years.
 function validity(certificate) {
   const left = certificate.expires_unix_s - state.doc.now_unix_ms / 1000;
+  const list = certificate.directive.endsWith("_crl");
+  if (list) return left <= 0 ? { text: "out of date", level: "critical" } : { text: `next one in ${span(left)}`, level: "good" };
+  if (!["ssl_certificate", "proxy_ssl_certificate"].includes(certificate.directive) && left <= 0) return { text: "one has expired", level: "still" };
   if (left <= 0) return { text: "expired", level: "critical" };
   const days = Math.floor(left / 86400);
   const text = days > 0 ? `${plural(days, "day")} left` : `${span(left)} left`;
@@ -514,7 +529,7 @@ function showTables() {
   empty("#reasons", doc.reasons.length === 0 && doc.recent.length === 0, "Every request ended as it should.");
   ZONES.update(listZones(doc), (zone) => `${zone.kind} ${zone.zone}`);
   REFUSALS.update(LIMITED.filter(([name]) => doc.totals[name] > 0), ([name]) => name);
-  CERTIFICATES.update(doc.certificates, (certificate) => certificate.file);
+  CERTIFICATES.update(doc.certificates, (certificate) => `${certificate.directive} ${certificate.file}`);
   empty("#limits", listZones(doc).length === 0 && !LIMITED.some(([name]) => doc.totals[name] > 0), "No zone is configured, and nothing was refused.");
 }
 

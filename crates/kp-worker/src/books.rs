@@ -1,6 +1,6 @@
 //! The shared books: compared once a second for a while after a worker was killed, and put right; once a minute the rows
 //! that nobody uses any more are taken back; and every few seconds, while there is a page to show it, it is written down
-//! how things go.
+//! how things go. The master keeps them; with `master_process off` the one worker does.
 
 use kp_shm::{IdleSeries, Repair, Sampler, Shm};
 use kp_sys::clock;
@@ -16,7 +16,7 @@ const RECLAIM_SERIES_MS: u64 = 300_000;
 
 /// When the books are looked at next.
 #[derive(Debug, Default)]
-pub(super) struct Books {
+pub struct Books {
     repair: Repair,
     due_ms: Option<u64>,
     until_ms: u64,
@@ -37,13 +37,13 @@ pub(super) struct Books {
 
 impl Books {
     /// A worker was killed: whatever it held in that instant may be missing.
-    pub(super) fn suspect(&mut self, now_ms: u64) {
+    pub fn suspect(&mut self, now_ms: u64) {
         self.due_ms = Some(now_ms + EVERY_MS);
         self.until_ms = now_ms + FOR_MS;
     }
 
     /// When [`Books::look`] has something to do.
-    pub(super) fn due_ms(&self) -> Option<u64> {
+    pub fn due_ms(&self) -> Option<u64> {
         let dues = [
             self.due_ms,
             self.soon_ms,
@@ -67,7 +67,7 @@ impl Books {
     }
 
     /// Compares them, if it is time. `sampled`: a page shows the last hour.
-    pub(super) fn look(&mut self, shm: &Shm, sampled: bool, now_ms: u64) {
+    pub fn look(&mut self, shm: &Shm, sampled: bool, now_ms: u64) {
         self.sampler.look(shm, sampled, now_ms, clock::unix_ms());
         self.hurry(shm, now_ms);
         if self.due_ms.is_some_and(|due| due <= now_ms) {
