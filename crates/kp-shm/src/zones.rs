@@ -31,6 +31,8 @@ const OVERFLOWS: usize = 6;
 
 const SECRET: usize = 0;
 const HOMELESS: usize = 2;
+/// Behind this cell of the arena nothing was ever set aside.
+const FRESH: usize = 3;
 const HEADER: usize = 8;
 
 /// What a zone counts.
@@ -123,8 +125,10 @@ impl Zones {
             self.header[HOMELESS].fetch_add(1, Relaxed);
             return false;
         };
-        // What a former zone left there: it was not touched, and so costs nothing, beyond what that one used.
-        for cell in &self.arena[range.clone()] {
+        // What a former zone left there. The rest is not even read: in shared memory that costs as much as to write it.
+        let fresh = self.header[FRESH].fetch_max(range.end as u64, Relaxed) as usize;
+        let left = range.start.min(fresh)..range.end.min(fresh);
+        for cell in self.arena.get(left).into_iter().flatten() {
             if cell.load(Relaxed) != 0 {
                 cell.store(0, Relaxed);
             }

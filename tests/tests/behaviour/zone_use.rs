@@ -169,3 +169,25 @@ fn fill(site: &mut Site, keys: usize) {
         }
     }
 }
+
+/// A zone is as large as it may become; what nobody has used of it is not there.
+#[test]
+fn a_large_zone_costs_what_is_used_of_it() {
+    let kp = Setup::new(
+        "http { limit_req_zone $arg_k zone=large:512m rate=1r/m;
+            server { listen %LISTEN%; location / { limit_req zone=large burst=9 nodelay; root .; }
+                location /metrics { metrics; } } }",
+    )
+    .start();
+    for key in 0..10 {
+        assert_eq!(kp.get(&format!("/none?k={key}")).status(), 404);
+    }
+    let page = Metrics::of(&kp.address(), "/metrics");
+    let worker = page.sum("kp_worker_resident_memory_bytes", &[]);
+    let master = page.value("kp_master_resident_memory_bytes");
+    // A part of it is looked at for the page.
+    assert!(worker < 150e6 && master < 150e6, "{worker}, {master}");
+    let labels = "{zone=\"large\",directive=\"limit_req_zone\"}";
+    let most = page.value(&format!("kp_zone_max_entries{labels}"));
+    assert_eq!(most, f64::from(512 << 17));
+}
