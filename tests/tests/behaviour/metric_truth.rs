@@ -112,6 +112,12 @@ fn a_failure_without_waiting_is_one() {
     }
     let state = page.sum("kp_peer_state", &["no.sock", "state=\"resting\""]);
     assert_eq!(state, 1.0);
+    // When it failed does not change, however often one asks.
+    let failed = |page: &Metrics| page.sum("kp_peer_last_failure_timestamp_seconds", &["no.sock"]);
+    assert!(days_until(failed(&page)).abs() < 0.1);
+    for _ in 0..30 {
+        assert_eq!(failed(&Metrics::of(&metrics, "/")), failed(&page));
+    }
     kp.wait_error("upstream server temporarily disabled");
 }
 

@@ -49,8 +49,11 @@ fn the_page_is_prometheus_text() {
     assert!((1e6..1e9).contains(&memory), "{memory}");
     assert!((1e6..1e9).contains(&metrics.value("kp_master_resident_memory_bytes")));
     let mut client = kp.client();
-    let openmetrics = "GET /metrics HTTP/1.1\r\nHost: t\r\nAccept: application/openmetrics-text; version=1.0.0\r\n\r\n";
-    Metrics::new(&client.ask(openmetrics)).assert_well_formed();
+    // What Prometheus 2.42 asks for; plain text is the third of four.
+    let openmetrics = "GET /metrics HTTP/1.1\r\nHost: t\r\nAccept: application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;q=0.75,text/plain;version=0.0.4;q=0.5,*/*;q=0.1\r\nAccept-Encoding: gzip\r\nX-Prometheus-Scrape-Timeout-Seconds: 10\r\n\r\n";
+    let scraped = client.ask(openmetrics);
+    assert_eq!(scraped.field("content-encoding"), None);
+    Metrics::new(&scraped).assert_well_formed();
     client.send("HEAD /metrics HTTP/1.1\r\nHost: t\r\n\r\n");
     let head = client.response_to("HEAD");
     assert!(
