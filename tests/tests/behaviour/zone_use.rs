@@ -191,3 +191,31 @@ fn a_large_zone_costs_what_is_used_of_it() {
     let most = page.value(&format!("kp_zone_max_entries{labels}"));
     assert_eq!(most, f64::from(512 << 17));
 }
+
+/// More than the shared memory holds: each worker has a zone of its own, and nobody knows how full they are.
+#[test]
+fn a_zone_that_is_not_shared_has_its_size_only() {
+    let kp = Setup::new(
+        "http { limit_conn_zone $arg_k zone=huge:2000m;
+            server { listen %LISTEN%; location /metrics { metrics; } location /status { status; } } }",
+    )
+    .start();
+    kp.wait_error("no shared memory is left for a zone of 2097152000 bytes");
+    let page = Metrics::of(&kp.address(), "/metrics");
+    page.assert_well_formed();
+    let labels = "{zone=\"huge\",directive=\"limit_conn_zone\"}";
+    assert_eq!(
+        page.value(&format!("kp_zone_size_bytes{labels}")),
+        2097152000.
+    );
+    for part in ["entries", "max_entries", "overflows_total"] {
+        assert!(!page.has(&format!("kp_zone_{part}{labels}")), "{part}");
+    }
+    let picture = ask::status(&kp.address(), "/status?format=json");
+    let zone = &picture["limits"]["connection_zones"][0];
+    assert_eq!(zone["size_bytes"], json!(2097152000_u64));
+    assert_eq!(
+        (&zone["entries"], &zone["overflows"]),
+        (&Value::Null, &Value::Null)
+    );
+}
