@@ -20,7 +20,12 @@ use kp_tests::source;
 const MARK: &str = "/// Shows: ";
 
 /// Directives that cannot stand anywhere without a warning, which no example may have.
-const ALWAYS_WARNS: [&str; 1] = ["ssl_dhparam"];
+const ALWAYS_WARNS: [&str; 4] = [
+    "load_module",
+    "ssl_dhparam",
+    "worker_priority",
+    "worker_rlimit_core",
+];
 
 /// The names of the table, each once.
 fn names() -> BTreeSet<&'static str> {

@@ -2,7 +2,8 @@
 //!
 //! It is the one place that lists them. Both front ends ask it for the shape of a directive (the YAML front end must
 //! know whether a list means repetitions and whether a mapping's keys are block arguments), the draft asks it for the
-//! setter, and `docs/configuration.md` is written from it. It decides nothing about values: the setters do.
+//! setter, and `docs/configuration.md` is written from it. It decides nothing about values: the setters do. Words of nginx
+//! that have nothing to do in kp stand in `directives/idle.rs`.
 
 use crate::draft::Setter;
 
@@ -168,6 +169,11 @@ impl Entry {
         )
     }
 
+    /// Whether it is there for configurations of nginx only: it sets nothing.
+    pub fn is_idle(&self) -> bool {
+        matches!(self.set, Setter::Ignored(_) | Setter::Only(_))
+    }
+
     /// Whose it is. What is kp's own says so in its documentation.
     pub fn origin(&self) -> Origin {
         if self.doc.contains("(kp's own") {
@@ -182,7 +188,7 @@ impl Entry {
 
 /// Every row, by name within each context group, for documentation and tests.
 pub fn all() -> impl Iterator<Item = &'static Entry> {
-    ROWS.iter()
+    ROWS.iter().chain(idle::ROWS)
 }
 
 /// The row of a directive in a context.
@@ -192,7 +198,7 @@ pub fn find(name: &str, context: Contexts) -> Option<&'static Entry> {
 
 /// Every row of a name; empty for an unknown directive.
 pub fn named(name: &str) -> impl Iterator<Item = &'static Entry> {
-    ROWS.iter().filter(move |entry| entry.name == name)
+    all().filter(move |entry| entry.name == name)
 }
 
 const M: Contexts = Contexts::MAIN;
@@ -271,7 +277,7 @@ macro_rules! block {
 /// One row per directive: name, syntax, contexts, arity, repeatable, default, `{ block }`, setter, documentation.
 macro_rules! table {
     ($($name:literal $syntax:literal, $contexts:ident, ($($arity:tt)+), $repeat:ident, $default:tt, {$($block:tt)*}, [$($set:tt)+], $doc:literal;)*) => {
-        static ROWS: &[Entry] = &[$(Entry {
+        pub(super) static ROWS: &[Entry] = &[$(Entry {
             name: $name,
             syntax: $syntax,
             contexts: $contexts,
@@ -284,6 +290,9 @@ macro_rules! table {
         },)*];
     };
 }
+
+// Below the macros, since it has a table of its own.
+mod idle;
 
 table! {
     "include" "file | mask", ANYWHERE, (1), MANY, none, {}, [loader], "Reads another file, or every file that matches the mask, in this place; relative to the directory of the main configuration file.";
@@ -319,16 +328,6 @@ table! {
     "map" "string $variable { ... }", H, (2), MANY, none, {entries Contexts::MAP}, [block], "Defines a variable whose value is looked up by another value: exact texts, `default`, `hostnames` masks, `~` and `~*` expressions.";
     "split_clients" "string $variable { ... }", H, (2), MANY, none, {entries Contexts::MAP}, [block], "Defines a variable whose value depends on the hash of another one: each line is a share in percent (`0.5%`, or `*` for the rest) and a value. The same client always gets the same value, as with nginx; with `access_log ... if=` it is a sample.";
     "log_format" "name [escape=default|json|none] string ... | name json { field value; ... }", H, (1+), MANY, "combined", {optional Contexts::LOG_FORMAT}, [http with log_format], "A format of access log lines; `combined` is predefined. With `json` (kp's own) a line is a JSON object of the fields in the block, whose values are numbers, booleans and lists where the variable is one by nature, and a field may be a block of fields. `docs/logs.md` tells more.";
-    "server_names_hash_max_size" "size", H, (1), ONCE, "512", {}, [ignored number], "Accepted, no effect: kp sizes its tables itself.";
-    "server_names_hash_bucket_size" "size", H, (1), ONCE, "64", {}, [ignored size], "Accepted, no effect: kp sizes its tables itself.";
-    "variables_hash_max_size" "size", H, (1), ONCE, "1024", {}, [ignored number], "Accepted, no effect: kp sizes its tables itself.";
-    "variables_hash_bucket_size" "size", H, (1), ONCE, "64", {}, [ignored number], "Accepted, no effect: kp sizes its tables itself.";
-    "map_hash_max_size" "size", H, (1), ONCE, "2048", {}, [ignored number], "Accepted, no effect: kp sizes its tables itself.";
-    "map_hash_bucket_size" "size", H, (1), ONCE, "64", {}, [ignored number], "Accepted, no effect: kp sizes its tables itself.";
-    "types_hash_max_size" "size", HSL, (1), ONCE, "1024", {}, [ignored number], "Accepted, no effect: kp sizes its tables itself.";
-    "types_hash_bucket_size" "size", HSL, (1), ONCE, "64", {}, [ignored number], "Accepted, no effect: kp sizes its tables itself.";
-    "proxy_headers_hash_max_size" "size", HSL, (1), ONCE, "512", {}, [ignored number], "Accepted, no effect: kp sizes its tables itself.";
-    "proxy_headers_hash_bucket_size" "size", HSL, (1), ONCE, "64", {}, [ignored number], "Accepted, no effect: kp sizes its tables itself.";
 
     "listen" "address[:port] | port | unix:path [default_server] [ssl] [backlog=number] [rcvbuf=size] [sndbuf=size] [reuseport] [ipv6only=on|off] [so_keepalive=on|off|[idle]:[interval]:[count]]", S, (1+), MANY, "*:80 | *:8000", {}, [server with listen], "An address the virtual host is served at; without any it is port 80, or 8000 when kp was not started by root. With `ssl` connections begin with a TLS handshake; `http2` is accepted, no effect.";
     "server_name" "name ...", S, (1+), MANY, "\"\"", {}, [server with server_name], "Names of the virtual host: exact, `*.example.com`, `.example.com`, `www.example.*`, `~expression`; `\"\"` is a request without Host.";
@@ -347,7 +346,7 @@ table! {
     "ssl_certificate_cache" "off | max=number [inactive=time] [valid=time]", HS, (1 to 3), ONCE, "off", {}, [tls certificate_cache certificate_cache], "How many certificates with variables are kept, how long without use, and after which time one is loaded anew.";
     "ssl_certificate_reload" "on | off", HS, (1), ONCE, "off", {}, [tls flag certificate_reload], "Whether changed files of certificates and keys are taken up without a reload; a pair that is broken leaves the one before in use (kp's own).";
     "ssl_reject_handshake" "on | off", HS, (1), ONCE, "off", {}, [tls flag reject_handshake], "Whether handshakes for the server's names are refused.";
-    "ssl_protocols" "[TLSv1.2] [TLSv1.3]", HS, (1+), MANY, "TLSv1.2 TLSv1.3", {}, [tls tls_protocols protocols], "The versions of TLS.";
+    "ssl_protocols" "[TLSv1.2] [TLSv1.3]", HS, (1+), MANY, "TLSv1.2 TLSv1.3", {}, [tls tls_protocols protocols], "The versions of TLS. Older ones, which kp does not speak, are left out with a warning.";
     "ssl_ciphers" "ciphers", HS, (1), ONCE, "HIGH:!aNULL:!MD5", {}, [tls tls_ciphers ciphers], "The cipher suites of TLSv1.2, as OpenSSL writes them. What kp does not have is left out with a warning.";
     "ssl_conf_command" "Ciphersuites suites", HS, (2), MANY, none, {}, [tls tls_command commands], "The cipher suites of TLSv1.3, by name with `:` between them. Other commands of OpenSSL are not supported.";
     "ssl_ecdh_curve" "group[:group ...] | auto", HS, (1), ONCE, "auto", {}, [tls tls_groups groups], "The groups for the key exchange; `auto` is X25519MLKEM768, X25519, prime256v1 and secp384r1.";
@@ -358,7 +357,6 @@ table! {
     "ssl_session_ticket_key" "file", HS, (1), MANY, none, {}, [tls tls_paths ticket_keys], "A file of 48 or 80 random bytes that tickets are encrypted with (several: the first encrypts, all decrypt), for groups of machines. Without it the master makes keys and changes them.";
     "ssl_session_ticket_rotation" "time", H, (1), ONCE, "12h", {}, [http time ticket_rotation], "How long one key of the master encrypts tickets; a ticket can be resumed for at least this and at most twice this time, and never longer than `ssl_session_timeout` (kp's own).";
     "ssl_session_timeout" "time", HS, (1), ONCE, "5m", {}, [tls time session_timeout], "How long a session can be resumed.";
-    "ssl_session_cache" "off | none | [builtin[:size]] [shared:name:size]", HS, (1 to 2), ONCE, "none", {}, [ignored session_cache], "Accepted, no effect: sessions are resumed by tickets, from any worker to any other.";
     "ssl_verify_client" "on | off | optional | optional_no_ca", HS, (1), ONCE, "off", {}, [tls verify_client verify_client], "Whether clients must (`on`) or may have a certificate that a trusted one vouches for; with `optional_no_ca` it may be vouched for by anyone. What was found is in `$ssl_client_verify`.";
     "ssl_client_certificate" "file", HS, (1), ONCE, none, {}, [tls tls_path client_certificate], "Certificates that may vouch for clients, PEM; their names are told to clients.";
     "ssl_trusted_certificate" "file", HS, (1), ONCE, none, {}, [tls tls_path trusted_certificate], "The same without telling them to clients.";
@@ -366,10 +364,6 @@ table! {
     "ssl_crl" "file", HS, (1), ONCE, none, {}, [tls tls_path crl], "Certificates of clients that were revoked, PEM.";
     "ssl_stapling" "on | off", HS, (1), ONCE, "off", {}, [tls flag stapling], "Whether the response of `ssl_stapling_file` is stapled; kp does not ask a responder.";
     "ssl_stapling_file" "file", HS, (1), ONCE, none, {}, [tls tls_path stapling_file], "An OCSP response, DER.";
-    "ssl_stapling_verify" "on | off", HS, (1), ONCE, "off", {}, [ignored stapling_verify], "Accepted, no effect: the response is stapled as the file has it.";
-    "ssl_early_data" "on | off", HS, (1), ONCE, "off", {}, [ignored early_data], "Accepted, no effect: early data is not taken; clients send it again after the handshake.";
-    "ssl_dhparam" "file", HS, (1), ONCE, none, {}, [ignored dhparam], "Accepted, no effect: keys are agreed on with elliptic curves.";
-    "http2" "on | off", HS, (1), ONCE, "off", {}, [ignored http2], "Accepted, no effect: clients get HTTP/1.1.";
 
     "location" "[= | ~ | ~* | ^~] uri { ... } | @name { ... }", SL, (1 to 2), MANY, none, {of L}, [block], "Settings for requests by their path.";
     "if" "(condition) { ... }", SL, (1+), MANY, none, {of REWRITE}, [block], "Settings and rewrite instructions for requests that meet the condition.";
@@ -399,7 +393,6 @@ table! {
     "client_body_buffer_size" "size", HSL, (1), ONCE, "16k", {}, [level positive_size client_body_buffer_size], "The memory for a request body that is taken whole.";
     "client_body_temp_path" "path [level1 [level2 [level3]]]", HSL, (1 to 4), ONCE, "client_body_temp", {}, [level temp_path client_body_temp_path], "Where request bodies that do not fit the memory are kept; the levels have no effect. Without `-p` the default is in `/var/lib/kp`.";
     "client_body_in_file_only" "on | clean | off", HSL, (1), ONCE, "off", {}, [level body_in_file client_body_in_file_only], "Whether every request body is written to a file, which stays (`on`) or is removed (`clean`).";
-    "client_body_in_single_buffer" "on | off", HSL, (1), ONCE, "off", {}, [ignored flag], "Accepted, no effect: a body in memory is always in one piece.";
     "limit_req_zone" "key zone=name:size rate=rate", H, (3), MANY, none, {}, [http with limit_req_zone], "A zone that counts how often each key is seen, in shared memory; the rate is as 10r/s or 30r/m. An empty key is not counted.";
     "limit_req" "zone=name [burst=number] [nodelay | delay=number]", HSL, (1 to 3), MANY, none, {}, [level limit_req rates], "Limits the rate of requests with one key: those over it wait, those over `burst` are refused; with `nodelay` none waits, with `delay=` only those over that. Several limits hold together.";
     "limit_req_status" "code", HSL, (1), ONCE, "503", {}, [level limit_status rates_status], "The status of requests that `limit_req` refuses.";
@@ -427,10 +420,6 @@ table! {
     "lingering_time" "time", HSL, (1), ONCE, "30s", {}, [level time lingering_time], "How long that goes on at most.";
     "lingering_timeout" "time", HSL, (1), ONCE, "5s", {}, [level time lingering_timeout], "The longest pause between two of these reads.";
     "tcp_nodelay" "on | off", HSL, (1), ONCE, "on", {}, [level flag tcp_nodelay], "TCP_NODELAY on client connections.";
-    "tcp_nopush" "on | off", HSL, (1), ONCE, "off", {}, [ignored flag], "Accepted, no effect: head and body leave together anyway.";
-    "sendfile" "on | off", HSLI, (1), ONCE, "off", {}, [ignored flag], "Accepted, no effect: kp decides by itself how files are sent.";
-    "output_buffers" "number size", HSL, (2), ONCE, "2 32k", {}, [ignored buffers], "Accepted, no effect: kp decides by itself how files are read.";
-    "postpone_output" "size", HSL, (1), ONCE, "1460", {}, [ignored size], "Accepted, no effect: kp joins small pieces by itself.";
     "server_tokens" "on | off | build | string", HSL, (1), ONCE, "on", {}, [level server_tokens server_tokens], "What `Server` says: name and version, the name alone, or a text of your own; an empty text removes the field.";
     "chunked_transfer_encoding" "on | off", HSL, (1), ONCE, "on", {}, [level flag chunked_transfer_encoding], "Whether answers of unknown length are chunked for HTTP/1.1 clients.";
     "absolute_redirect" "on | off", HSL, (1), ONCE, "on", {}, [level flag absolute_redirect], "Whether redirects made by kp name scheme and host.";
@@ -505,7 +494,7 @@ table! {
     "proxy_ssl_certificate_key" "file", HSL, (1), ONCE, none, {}, [level tls_file tls_key], "The key of `proxy_ssl_certificate`.";
     "proxy_ssl_certificate_cache" "off | max=number [inactive=time] [valid=time]", HSL, (1 to 3), ONCE, "off", {}, [level certificate_cache tls_certificate_cache], "As `ssl_certificate_cache`, for these two.";
     "proxy_ssl_password_file" "file", HSL, (1), ONCE, none, {}, [level tls_path tls_passwords], "Passwords of encrypted keys, one on a line.";
-    "proxy_ssl_protocols" "[TLSv1.2] [TLSv1.3]", HSL, (1+), MANY, "TLSv1.2 TLSv1.3", {}, [level tls_protocols tls_protocols], "The versions of TLS spoken with upstreams.";
+    "proxy_ssl_protocols" "[TLSv1.2] [TLSv1.3]", HSL, (1+), MANY, "TLSv1.2 TLSv1.3", {}, [level tls_protocols tls_protocols], "The versions of TLS spoken with upstreams. Older ones are left out with a warning.";
     "proxy_ssl_ciphers" "ciphers", HSL, (1), ONCE, "DEFAULT", {}, [level tls_ciphers tls_ciphers], "The cipher suites of TLSv1.2, as OpenSSL writes them. What kp does not have is left out with a warning.";
     "proxy_ssl_conf_command" "Ciphersuites suites", HSL, (2), MANY, none, {}, [level tls_command tls_commands], "The cipher suites of TLSv1.3 with upstreams, by name with `:` between them.";
     "proxy_ssl_session_reuse" "on | off", HSL, (1), ONCE, "on", {}, [level flag tls_session_reuse], "Whether sessions with upstreams are resumed.";

@@ -4,100 +4,45 @@
 //! name that gets a row in the table of directives is found there first, so an entry here can do no harm, but a test asks
 //! for its removal.
 
-/// What is known of a directive that kp does not have.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Foreign {
-    /// What to do instead, or why there is no need; a sentence without a final stop.
-    pub advice: &'static str,
-    /// Whether leaving the directive out changes nothing that a client could see.
-    pub harmless: bool,
+/// What to say of a variable that a directive of nginx defines which kp does not have.
+pub fn of_variable(name: &str) -> Option<String> {
+    let (_, owner) = VARIABLES
+        .iter()
+        .find(|(start, _)| name.starts_with(start))?;
+    let advice = foreign(owner)?;
+    Some(format!(
+        "it comes with \"{owner}\", which kp does not have: {advice}"
+    ))
 }
 
-/// What to do instead of a directive; `None` for a name that no module of nginx has, as far as this list goes.
-pub fn foreign(name: &str) -> Option<Foreign> {
-    if let Some((_, advice)) = HARMLESS.iter().find(|(known, _)| *known == name) {
-        return Some(Foreign {
-            advice,
-            harmless: true,
-        });
-    }
+/// Beginnings of variables, and the directive that they come with.
+const VARIABLES: &[(&str, &str)] = &[
+    ("ancient_browser", "ancient_browser"),
+    ("date_gmt", "ssi"),
+    ("date_local", "ssi"),
+    ("fastcgi_", "fastcgi_pass"),
+    ("geoip", "geoip_country"),
+    ("invalid_referer", "valid_referers"),
+    ("jwt_", "auth_jwt"),
+    ("memcached_key", "memcached_pass"),
+    ("modern_browser", "modern_browser"),
+    ("secure_link", "secure_link"),
+    ("slice_range", "slice"),
+    ("spdy", "spdy_chunk_size"),
+    ("uid_", "userid"),
+];
+
+/// What to do instead of a directive, or why there is no need; a sentence without a final stop. `None` for a name that no
+/// module of nginx has, as far as this list goes.
+pub fn foreign(name: &str) -> Option<&'static str> {
     let exact = MISSING.iter().find(|(known, _)| *known == name);
     let family = || FAMILIES.iter().find(|(start, _)| name.starts_with(start));
-    exact.or_else(family).map(|(_, advice)| Foreign {
-        advice,
-        harmless: false,
-    })
+    exact.or_else(family).map(|(_, advice)| *advice)
 }
 
-const FILES: &str = "kp looks at files each time they are asked for; leave it out";
-const OWN_MEMORY: &str = "kp bounds its memory as a whole: see worker_memory; leave it out";
-const LOOP: &str = "kp has one way to wait for events; leave it out";
 const SOCKET_BUFFERS: &str =
     "the kernel sizes the buffers of sockets: net.ipv4.tcp_rmem and tcp_wmem; leave it out";
 const HTTP2: &str = "kp speaks HTTP/1.1; clients agree on it by themselves; leave it out";
-
-/// Names that can be left out.
-const HARMLESS: &[(&str, &str)] = &[
-    (
-        "accept_mutex",
-        "every worker has its own listening sockets, so there is nothing to take turns for; leave it out",
-    ),
-    (
-        "accept_mutex_delay",
-        "every worker has its own listening sockets; leave it out",
-    ),
-    ("aio", FILES),
-    ("aio_write", FILES),
-    ("connection_pool_size", OWN_MEMORY),
-    ("debug_points", "leave it out"),
-    ("directio", FILES),
-    ("directio_alignment", FILES),
-    (
-        "lock_file",
-        "kp's processes share state without locks; leave it out",
-    ),
-    (
-        "msie_padding",
-        "browsers that need it are gone; leave it out",
-    ),
-    (
-        "msie_refresh",
-        "browsers that need it are gone; leave it out",
-    ),
-    ("open_file_cache", FILES),
-    ("open_file_cache_errors", FILES),
-    ("open_file_cache_events", FILES),
-    ("open_file_cache_min_uses", FILES),
-    ("open_file_cache_valid", FILES),
-    (
-        "pcre_jit",
-        "regular expressions are compiled in any case; leave it out",
-    ),
-    ("proxy_send_lowat", LOOP),
-    ("read_ahead", FILES),
-    ("request_pool_size", OWN_MEMORY),
-    ("send_lowat", LOOP),
-    ("sendfile_max_chunk", FILES),
-    (
-        "subrequest_output_buffer_size",
-        "kp does not collect answers of subrequests; leave it out",
-    ),
-    ("thread_pool", FILES),
-    ("timer_resolution", LOOP),
-    (
-        "uninitialized_variable_warn",
-        "`kp -t` tells of variables that nothing defines; leave it out",
-    ),
-    ("worker_aio_requests", FILES),
-    (
-        "referer_hash_bucket_size",
-        "kp sizes its tables itself; leave it out",
-    ),
-    (
-        "referer_hash_max_size",
-        "kp sizes its tables itself; leave it out",
-    ),
-];
 
 /// Single names.
 const MISSING: &[(&str, &str)] = &[
@@ -110,50 +55,19 @@ const MISSING: &[(&str, &str)] = &[
         "a level with its own add_trailer takes none from above: repeat them",
     ),
     (
-        "auth_basic",
-        "kp does not ask for passwords: let the upstream do it, or admit addresses with allow and deny, or certificates with ssl_verify_client",
-    ),
-    (
         "auth_basic_user_file",
         "see auth_basic: let the upstream ask for passwords",
-    ),
-    (
-        "auth_request",
-        "kp does not ask another server about a request: let the upstream do it",
-    ),
-    (
-        "autoindex",
-        "kp does not list directories: let an upstream do it, or put an index.html there",
-    ),
-    (
-        "charset",
-        "write it into the type: `default_type \"text/html; charset=utf-8\"`, or in types",
     ),
     (
         "client_body_early_read",
         "kp reads a request's body when its upstream takes it: see proxy_request_buffering",
     ),
+    ("debug_points", "it is for debugging nginx; leave it out"),
     (
         "debug_connection",
         "`error_log FILE debug` holds for all connections",
     ),
-    (
-        "disable_symlinks",
-        "kp follows symbolic links: keep what must not be served outside of root",
-    ),
     ("empty_gif", "answer with a file, or with `return 204`"),
-    (
-        "env",
-        "kp's workers keep the master's environment: set it where kp is started",
-    ),
-    (
-        "etag",
-        "files are served with ETag and Last-Modified; an upstream's are passed on",
-    ),
-    (
-        "expires",
-        "write the field: `add_header Cache-Control max-age=3600`",
-    ),
     (
         "geo",
         "kp has no networks in variables: admit networks with allow and deny, or map $remote_addr by exact addresses or an expression",
@@ -170,13 +84,8 @@ const MISSING: &[(&str, &str)] = &[
         "keyval_zone",
         "use map; change an upstream's servers while kp runs with `kp ctl`",
     ),
-    (
-        "load_module",
-        "kp has no modules that are loaded: what it can do is built in (`kp explain`)",
-    ),
     ("mail", "kp speaks HTTP only: keep another proxy for mail"),
     ("max_ranges", "kp takes every range that RFC 9110 allows"),
-    ("mirror", "kp does not send requests twice"),
     (
         "ntlm",
         "give each client its own upstream connection: `keepalive 0` in the upstream",
@@ -190,14 +99,6 @@ const MISSING: &[(&str, &str)] = &[
     (
         "random_index",
         "kp does not choose files by chance; use index",
-    ),
-    (
-        "rewrite_log",
-        "`error_log FILE debug` tells what rewrite instructions do",
-    ),
-    (
-        "satisfy",
-        "kp knows one kind of access rule in a location, allow and deny: leave `satisfy all` out",
     ),
     ("slice", "kp passes ranges on to the upstream as they are"),
     ("ssl", "it is a parameter now: `listen 443 ssl;`"),
@@ -228,14 +129,6 @@ const MISSING: &[(&str, &str)] = &[
     (
         "valid_referers",
         "map $http_referer to a variable and answer with `if ($variable) { return 403; }`",
-    ),
-    (
-        "worker_priority",
-        "set it where kp is started: `Nice=` in the systemd unit",
-    ),
-    (
-        "worker_rlimit_core",
-        "set it where kp is started: `LimitCORE=` in the systemd unit",
     ),
     ("zone_sync", "kp's state belongs to one machine"),
 ];
@@ -374,7 +267,7 @@ const FAMILIES: &[(&str, &str)] = &[
 
 #[cfg(test)]
 mod tests {
-    use super::{FAMILIES, HARMLESS, MISSING, foreign};
+    use super::{FAMILIES, MISSING, VARIABLES, foreign, of_variable};
     use crate::directives;
     use crate::template::Builtin;
 
@@ -385,21 +278,33 @@ mod tests {
             ("fastcgi_pass", "proxy_pass"),
             ("proxy_cache_valid", "does not keep answers"),
             ("ssl", "listen 443 ssl"),
-            ("gzip_types", "let the upstream compress"),
+            ("brotli_types", "let the upstream compress"),
             ("content_by_lua_block", "no scripts"),
-            ("accept_mutex", "leave it out"),
+            ("debug_points", "leave it out"),
         ] {
-            let found = foreign(name).expect(name);
-            assert!(found.advice.contains(part), "{name}: {}", found.advice);
-            assert_eq!(found.harmless, name == "accept_mutex", "{name}");
+            let advice = foreign(name).expect(name);
+            assert!(advice.contains(part), "{name}: {advice}");
         }
         assert_eq!(foreign("bogus"), None);
+    }
+
+    #[test]
+    fn a_variable_is_answered_with_what_defines_it() {
+        for (start, _) in VARIABLES {
+            assert!(of_variable(start).is_some(), "{start}");
+        }
+        let hint = of_variable("geoip_city").unwrap();
+        assert!(
+            hint.contains("\"geoip_country\"") && hint.contains("places"),
+            "{hint}"
+        );
+        assert_eq!(of_variable("gzip_ratio"), None);
     }
 
     /// Advice must not talk people out of what kp can do by now.
     #[test]
     fn what_kp_has_is_not_here() {
-        for (name, _) in HARMLESS.iter().chain(MISSING) {
+        for (name, _) in MISSING {
             let has = directives::named(name).next().is_some();
             assert!(!has, "kp has \"{name}\" now: remove it from foreign.rs");
         }
@@ -410,11 +315,7 @@ mod tests {
 
     #[test]
     fn no_name_is_listed_twice() {
-        let mut names: Vec<&str> = HARMLESS
-            .iter()
-            .chain(MISSING)
-            .map(|(name, _)| *name)
-            .collect();
+        let mut names: Vec<&str> = MISSING.iter().map(|(name, _)| *name).collect();
         names.sort_unstable();
         let all = names.len();
         names.dedup();
@@ -429,7 +330,7 @@ mod tests {
             let words = words.filter(|word| word.contains('_'));
             words.map(str::to_owned).collect()
         };
-        for (name, advice) in HARMLESS.iter().chain(MISSING).chain(FAMILIES) {
+        for (name, advice) in MISSING.iter().chain(FAMILIES) {
             for word in named(advice) {
                 let exists = directives::named(&word).next().is_some()
                     || Builtin::ALL.iter().any(|(known, _)| *known == word)

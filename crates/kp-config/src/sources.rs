@@ -4,6 +4,7 @@
 //! between them. Relative names are relative to the directory of the main file, as in nginx.
 
 use crate::diagnostic::Diagnostic;
+use crate::nginx::lexer::{Lexer, Token};
 use crate::nginx::parser::{self, Kind};
 use crate::scope::Scope;
 use crate::span::{FileId, Span};
@@ -209,7 +210,7 @@ impl Reader {
         directives
     }
 
-    /// Reads a file into the sources. What is not UTF-8 is reported where it stands and replaced.
+    /// Reads a file into the sources. What is not UTF-8 is replaced, and reported where it stands, except in comments.
     fn add(&mut self, path: &Path, origin: Origin) -> io::Result<FileId> {
         if let Some(text) = self.texts.get(path) {
             return Ok(self.add_text(path.to_path_buf(), Arc::clone(text), origin));
@@ -219,10 +220,11 @@ impl Reader {
 
     fn add_bytes(&mut self, path: &Path, bytes: &[u8], origin: Origin) -> FileId {
         let text: Arc<str> = String::from_utf8_lossy(bytes).into();
+        let invalid = first_invalid(bytes, &text, is_yaml(path));
         self.texts.insert(path.to_path_buf(), Arc::clone(&text));
         let file = self.add_text(path.to_path_buf(), text, origin);
-        if let Err(error) = std::str::from_utf8(bytes) {
-            self.report(invalid_utf8(file, bytes, error.valid_up_to()));
+        if let Some(at) = invalid {
+            self.report(invalid_utf8(file, bytes, at));
         }
         file
     }
@@ -316,6 +318,34 @@ fn read_bytes(path: &Path) -> io::Result<Vec<u8>> {
         ));
     }
     Ok(bytes)
+}
+
+/// Where a byte that is not UTF-8 first means something; `text` is the same with replacements. Comments of nginx's syntax may
+/// be in any encoding, as many old files have them.
+fn first_invalid(bytes: &[u8], text: &str, yaml: bool) -> Option<usize> {
+    let valid_bytes = std::str::from_utf8(bytes).err()?.valid_up_to();
+    if yaml {
+        return Some(valid_bytes);
+    }
+    let mut lexer = Lexer::unlimited(text);
+    let mut lexed = lexer.next();
+    let (mut in_bytes, mut in_text) = (0, 0);
+    for chunk in bytes.utf8_chunks() {
+        in_bytes += chunk.valid().len();
+        in_text += chunk.valid().len();
+        if chunk.invalid().is_empty() {
+            continue;
+        }
+        while lexed.token != Ok(Token::End) && lexed.to <= in_text {
+            lexed = lexer.next();
+        }
+        if lexed.token != Ok(Token::End) && lexed.from <= in_text {
+            return Some(in_bytes);
+        }
+        in_bytes += chunk.invalid().len();
+        in_text += char::REPLACEMENT_CHARACTER.len_utf8();
+    }
+    None
 }
 
 fn invalid_utf8(file: FileId, bytes: &[u8], at: usize) -> Diagnostic {
@@ -523,6 +553,29 @@ mod tests {
         let (reading, _) = read_files(&[("kp.conf", b"a;\nb \xc3\xbc\xff c;\nd;\n")]);
         assert_eq!(findings(&reading), ["2:4+1 invalid UTF-8: byte 0xFF"]);
         assert_eq!(tree(&reading.directives), "a; b ü\u{fffd} c; d;");
+    }
+
+    #[test]
+    fn comments_may_be_in_any_encoding() {
+        let text = b"# caf\xe9 \xff\na; # \xe9t\xe9\nb 'x # y'; # \xfc";
+        let (reading, _) = read_files(&[("kp.conf", text)]);
+        assert_eq!(findings(&reading), [""; 0]);
+        assert_eq!(tree(&reading.directives), "a; b <x # y>;");
+        for (text, place) in [
+            (b"# \xe9\na '# \xe9';\n".as_slice(), "2:5"),
+            (b"# \xe9\na#\xe9;\n", "2:3"),
+            (b"a; \xe9", "1:4"),
+        ] {
+            let (reading, _) = read_files(&[("kp.conf", text)]);
+            let expected = format!("{place}+1 invalid UTF-8: byte 0xE9");
+            assert!(
+                findings(&reading).contains(&expected),
+                "{:?}",
+                findings(&reading)
+            );
+        }
+        let (reading, _) = read_files(&[("kp.yaml", b"# \xe9\n")]);
+        assert_eq!(findings(&reading), ["1:3+1 invalid UTF-8: byte 0xE9"]);
     }
 
     #[test]

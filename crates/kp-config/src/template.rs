@@ -114,8 +114,14 @@ builtins! {
     ContentType = "content_type",
     DocumentRoot = "document_root",
     DocumentUri = "document_uri",
+    /// `-`: kp does not compress.
+    GzipRatio = "gzip_ratio",
     Host = "host",
     Hostname = "hostname",
+    /// Empty: kp does not speak it.
+    Http2 = "http2",
+    /// Empty: kp does not speak it.
+    Http3 = "http3",
     Https = "https",
     IsArgs = "is_args",
     IsRequestPort = "is_request_port",
@@ -197,6 +203,8 @@ builtins! {
     UpstreamAddr = "upstream_addr",
     UpstreamBytesReceived = "upstream_bytes_received",
     UpstreamBytesSent = "upstream_bytes_sent",
+    /// `-`: kp does not keep answers.
+    UpstreamCacheStatus = "upstream_cache_status",
     UpstreamConnectTime = "upstream_connect_time",
     UpstreamHeaderTime = "upstream_header_time",
     UpstreamResponseLength = "upstream_response_length",

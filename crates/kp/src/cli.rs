@@ -6,6 +6,7 @@
 
 mod words;
 
+use kp_config::suggest;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
@@ -155,11 +156,19 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Com
         {
             return command;
         }
+        match argument.as_bytes() {
+            b"--help" | b"help" => {
+                flags.help = true;
+                continue;
+            }
+            b"--version" => {
+                flags.version = true;
+                continue;
+            }
+            _ => {}
+        }
         let Some(mut letters) = argument.as_bytes().strip_prefix(b"-") else {
-            return Err(format!(
-                "invalid option: \"{}\"",
-                argument.to_string_lossy()
-            ));
+            return Err(unknown_word(&argument.to_string_lossy()));
         };
         while let Some((letter, rest)) = letters.split_first() {
             letters = rest;
@@ -233,11 +242,20 @@ pub(crate) fn value_of(
         .ok_or_else(|| format!("option \"-{}\" requires {needs}", char::from(letter)))
 }
 
+/// nginx's complaint, and what may have been meant.
+fn unknown_word(word: &str) -> String {
+    let near = suggest::nearest(word, words::ALL);
+    let hint = near.map_or_else(String::new, |near| format!(": did you mean \"{near}\"?"));
+    format!("invalid option: \"{word}\"{hint}")
+}
+
 fn order_named(name: &OsStr) -> Result<Order, String> {
     let found = ORDERS.iter().find(|(known, _)| *known == name);
-    found
-        .map(|(_, order)| *order)
-        .ok_or_else(|| format!("invalid option: \"-s {}\"", name.to_string_lossy()))
+    found.map(|(_, order)| *order).ok_or_else(|| {
+        let all = ORDERS.map(|(name, _)| name).join(", ");
+        let name = name.to_string_lossy();
+        format!("invalid option: \"-s {name}\": it can be {all}")
+    })
 }
 
 fn text(value: OsString) -> Result<String, String> {
@@ -348,6 +366,9 @@ mod tests {
             ("-V -t", Command::Build),
             ("-h", Command::Help),
             ("-?", Command::Help),
+            ("--help", Command::Help),
+            ("help", Command::Help),
+            ("--version", Command::Version),
             (
                 "-tqc -odd",
                 Command::Test {
@@ -441,7 +462,15 @@ mod tests {
             ("start", "invalid option: \"start\""),
             ("-x", "invalid option: \"x\""),
             ("-tx", "invalid option: \"x\""),
-            ("--help", "invalid option: \"-\""),
+            (
+                "statsu",
+                "invalid option: \"statsu\": did you mean \"status\"?",
+            ),
+            (
+                "-c x explian",
+                "invalid option: \"explian\": did you mean \"explain\"?",
+            ),
+            ("--helpme", "invalid option: \"-\""),
             ("status -t", STATUS_USAGE),
             ("status -s quit", STATUS_USAGE),
             ("status now", "invalid option: \"now\""),
@@ -449,7 +478,10 @@ mod tests {
             ("-t ctl", "invalid option: \"ctl\""),
             ("status ctl", "invalid option: \"ctl\""),
             ("-s", "option \"-s\" requires parameter"),
-            ("-s restart", "invalid option: \"-s restart\""),
+            (
+                "-s restart",
+                "invalid option: \"-s restart\": it can be stop, quit, reopen, reload, upgrade",
+            ),
             ("-p", "option \"-p\" requires directory name"),
             ("-c", "option \"-c\" requires file name"),
             ("-e", "option \"-e\" requires file name"),

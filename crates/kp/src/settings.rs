@@ -25,6 +25,8 @@ pub(crate) fn default_configurations(prefix: &Path) -> (PathBuf, PathBuf) {
 pub(crate) struct Place {
     /// The configuration file.
     pub(crate) path: PathBuf,
+    /// A file that may have been meant: `-c` is relative to the prefix, not to the working directory.
+    meant: Option<PathBuf>,
     load: LoadOptions,
 }
 
@@ -66,7 +68,9 @@ impl Place {
             hostname: kp_sys::hostname(),
             root: process::is_root(),
         };
-        Ok(Self { path, load })
+        let meant = options.configuration.as_deref().map(here);
+        let meant = meant.filter(|meant| !path.exists() && meant.is_file());
+        Ok(Self { path, meant, load })
     }
 
     /// What is loaded, and how.
@@ -85,6 +89,13 @@ impl Place {
         let loaded = kp_config::load(&self.load);
         let (mut diagnostics, sources) = (loaded.diagnostics, loaded.sources);
         let Some(config) = loaded.config else {
+            if let (Some(meant), Some(missing)) = (&self.meant, diagnostics.first_mut()) {
+                missing.hint = Some(format!(
+                    "a relative name starts at the prefix {}: did you mean -c {}?",
+                    self.prefix().display(),
+                    meant.display()
+                ));
+            }
             diagnostics.extend(kp_worker::regex_problems(&loaded.regexes));
             in_order(&mut diagnostics);
             return Err(Refused {

@@ -76,8 +76,8 @@ Usage: kp [-?hvVtTq] [-s signal] [-p prefix]
        kp demo-upstream PORT NAME
 
 Options:
-  -?,-h         : this help
-  -v            : the version
+  -?,-h,--help  : this help
+  -v,--version  : the version
   -V            : the version, the built-in defaults and what is left out
   -t            : check the configuration: every error, each with its place
   -T            : check the configuration and print it

@@ -149,7 +149,7 @@ http {
 #[test]
 fn what_cannot_be_converted_is_told_with_its_place() {
     let folder = tempfile::tempdir().unwrap();
-    let text = "events {}\nhttp {\n  gzip on;\n  include sites/*.conf;\n  server { location ~ (a { root /x; } }\n}\n";
+    let text = "events {}\nhttp {\n  brotli on;\n  include sites/*.conf;\n  server { location ~ (a { root /x; } }\n}\n";
     std::fs::write(folder.path().join("nginx.conf"), text).unwrap();
     std::fs::create_dir(folder.path().join("sites")).unwrap();
     std::fs::write(
@@ -164,7 +164,7 @@ fn what_cannot_be_converted_is_told_with_its_place() {
     assert_eq!((code, said.as_str()), (Some(1), ""), "{complaint}");
     for part in [
         "nginx.conf:3:3",
-        "unknown directive \"gzip\"",
+        "unknown directive \"brotli\"",
         "let the upstream compress",
         "nginx.conf:5:23",
         "sites/a.conf",
@@ -174,7 +174,7 @@ fn what_cannot_be_converted_is_told_with_its_place() {
     }
     let yaml = std::fs::read_to_string(folder.path().join("kp.yaml")).unwrap();
     assert!(
-        yaml.contains("#   gzip on;") && yaml.contains("include: sites/*.conf"),
+        yaml.contains("#   brotli on;") && yaml.contains("include: sites/*.conf"),
         "{yaml}"
     );
     // What somebody may have worked on stays.
@@ -187,6 +187,29 @@ fn what_cannot_be_converted_is_told_with_its_place() {
     assert_eq!(
         run(folder.path(), &["convert", "gone.conf"]).status.code(),
         Some(2)
+    );
+}
+
+/// nginx takes `-c` from the prefix, and who does not know that is told.
+#[test]
+fn a_configuration_beside_the_user_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("own.conf"), "events {}\n").unwrap();
+    let elsewhere = folder.path().join("prefix");
+    let elsewhere = elsewhere.to_str().unwrap();
+    let arguments = ["-t", "-p", elsewhere, "-c", "own.conf"];
+    let (code, _, said) = texts(&run(folder.path(), &arguments));
+    assert_eq!(code, Some(1));
+    let meant = folder.path().canonicalize().unwrap().join("own.conf");
+    let hint = format!("did you mean -c {}?", meant.display());
+    assert!(said.contains(&hint), "{said}");
+    let (_, _, said) = texts(&run(
+        folder.path(),
+        &["-t", "-p", elsewhere, "-c", "no.conf"],
+    ));
+    assert!(
+        said.contains("open()") && !said.contains("did you mean"),
+        "{said}"
     );
 }
 

@@ -25,6 +25,7 @@ mod draining;
 mod ejection;
 mod failing;
 mod framing;
+mod from_nginx;
 mod headers;
 mod health;
 mod helping;

@@ -166,17 +166,17 @@ fn includes_stay_or_are_taken_in() {
 
 #[test]
 fn what_kp_lacks_is_told_and_stays_as_a_comment() {
-    let text = "events {}\nhttp {\n  gzip on;\n  geo $a {\n    default 1;\n  }\n  server {\n    listen 80 quic;\n    listen 81;\n    add_header X $a;\n  }\n}\n";
+    let text = "events {}\nhttp {\n  brotli on;\n  geo $a {\n    default 1;\n  }\n  server {\n    listen 80 quic;\n    listen 81;\n    add_header X $a;\n  }\n}\n";
     let done = converted_files(&[("kp.conf", text)], false);
     let told: Vec<String> = done
         .gaps
         .iter()
         .map(|gap| format!("{} {}", gap.span.unwrap().line, gap.message))
         .collect();
-    assert_eq!(told[0], "3 unknown directive \"gzip\"");
+    assert_eq!(told[0], "3 unknown directive \"brotli\"");
     assert_eq!(told[1], "4 unknown directive \"geo\"");
     assert_eq!(told.len(), 4, "{told:?}");
-    let expected = "events: {}\nhttp:\n  # not converted: unknown directive \"gzip\"\n  #   gzip on;\n  # not converted: unknown directive \"geo\"\n  #   geo $a {\n  #     default 1;\n  #   }\n  server:\n";
+    let expected = "events: {}\nhttp:\n  # not converted: unknown directive \"brotli\"\n  #   brotli on;\n  # not converted: unknown directive \"geo\"\n  #   geo $a {\n  #     default 1;\n  #   }\n  server:\n";
     assert!(done.yaml.starts_with(expected), "{}", done.yaml);
     assert!(done.yaml.contains("listen: 81\n"), "{}", done.yaml);
 }
@@ -186,7 +186,7 @@ fn a_part_of_a_configuration_is_converted_as_what_it_is() {
     let done = converted_files(
         &[(
             "site.conf",
-            "server { listen 80; gzip on; location / { root /a; } }\nupstream a { server b; }\n",
+            "server { listen 80; brotli on; location / { root /a; } }\nupstream a { server b; }\n",
         )],
         false,
     );
@@ -197,6 +197,16 @@ fn a_part_of_a_configuration_is_converted_as_what_it_is() {
         "{}",
         done.yaml
     );
+    // What may only be off is looked at in a part, too, since it may be what kept people out.
+    let text = "location /a { auth_basic off; }\nlocation /b { auth_basic Members; root /b; }\n";
+    let done = converted_files(&[("part.conf", text)], false);
+    assert_eq!(done.gaps.len(), 1, "{:?}", done.gaps);
+    assert!(
+        done.yaml.contains("/a:\n    auth_basic: off\n"),
+        "{}",
+        done.yaml
+    );
+    assert!(done.yaml.contains("EVERYBODY IS LET IN"), "{}", done.yaml);
     let done = converted_files(&[("x.conf", "location / { root /a; }\n")], false);
     assert_eq!(done.yaml, "location:\n  /:\n    root: /a\n");
 }
@@ -508,7 +518,7 @@ http:
     $host $a:
       default: 1
   server:
-    # not converted: unknown directive "auth_basic"; WITHOUT IT EVERYBODY IS LET IN HERE
+    # not converted: "auth_basic" is not supported; WITHOUT IT EVERYBODY IS LET IN HERE
     #   auth_basic x;
     return: 200 $a
 "#;

@@ -46,6 +46,15 @@ impl ServerDraft {
                 );
                 continue;
             }
+            if let Some(name) = untuned(&word.text) {
+                reader.warn_once(
+                    word.span,
+                    format!("\"{name}\" in \"listen\" changes nothing"),
+                    "it tunes the kernel for new connections; they are served the same without it",
+                );
+                listen.has_options = true;
+                continue;
+            }
             if let Err(diagnostic) = parameter(&mut listen, word) {
                 reader.report(diagnostic);
             }
@@ -106,6 +115,15 @@ impl Reader<'_> {
     }
 }
 
+/// The name of a parameter that asks the kernel to be faster, which kp does not pass on.
+fn untuned(text: &str) -> Option<&str> {
+    match text.split_once('=') {
+        Some((name @ "fastopen", value)) => value::number(value).map(|_| name),
+        None if matches!(text, "deferred" | "multipath") => Some(text),
+        _ => None,
+    }
+}
+
 fn parameter(listen: &mut ListenDraft, word: &Word) -> Result<(), Diagnostic> {
     let text = word.text.as_str();
     let (name, value) = match text.split_once('=') {
@@ -149,16 +167,13 @@ fn parameter(listen: &mut ListenDraft, word: &Word) -> Result<(), Diagnostic> {
             })?;
             options.so_keepalive = Some(keepalive);
         }
-        (
-            "quic" | "spdy" | "deferred" | "fastopen" | "setfib" | "accept_filter" | "multipath",
-            _,
-        ) => {
+        ("quic" | "spdy" | "setfib" | "accept_filter", _) => {
             let text = format!("the \"{name}\" parameter of \"listen\" is not supported yet");
             let advice = match name {
                 "quic" | "spdy" => {
                     "this version of kp speaks HTTP/1.1; clients do too when the parameter is left out"
                 }
-                _ => "leave it out: the socket works without it",
+                _ => "it is for other systems than Linux: leave it out",
             };
             return Err(Diagnostic::error(word.span, text).hint(advice));
         }

@@ -6,6 +6,7 @@
 
 mod ejection;
 mod health;
+pub(crate) mod idle;
 mod level;
 mod limits;
 mod listen;
@@ -61,6 +62,8 @@ pub(crate) enum Setter {
     Block,
     /// Nothing; the value is checked.
     Ignored(fn(&mut Reader<'_>, &Directive)),
+    /// Nothing; it must be this word, which says what holds anyway.
+    Only(&'static str),
     /// The main and events contexts.
     Main(fn(&mut MainDraft, &mut Reader<'_>, &Directive)),
     /// Things that only http has.
@@ -90,7 +93,10 @@ macro_rules! setter {
         $crate::draft::Setter::Block
     };
     (ignored $kind:ident) => {
-        $crate::draft::Setter::Ignored($crate::draft::ignored::$kind)
+        $crate::draft::Setter::Ignored($crate::draft::idle::$kind)
+    };
+    (only $word:literal) => {
+        $crate::draft::Setter::Only($word)
     };
     (main $kind:ident $field:ident) => {
         $crate::draft::Setter::Main(|draft, reader, directive| {
@@ -140,63 +146,6 @@ macro_rules! setter {
     };
 }
 pub(crate) use setter;
-
-/// Setters of directives without effect: the value is still checked.
-pub(crate) mod ignored {
-    use super::{Directive, Reader};
-
-    pub(crate) fn flag(reader: &mut Reader<'_>, directive: &Directive) {
-        reader.flag(directive, &mut None);
-    }
-
-    pub(crate) fn number(reader: &mut Reader<'_>, directive: &Directive) {
-        reader.number::<u64>(directive, &mut None);
-    }
-
-    pub(crate) fn size(reader: &mut Reader<'_>, directive: &Directive) {
-        reader.size::<u64>(directive, &mut None);
-    }
-
-    pub(crate) fn buffers(reader: &mut Reader<'_>, directive: &Directive) {
-        reader.buffers(directive, &mut None);
-    }
-
-    pub(crate) fn http2(reader: &mut Reader<'_>, directive: &Directive) {
-        reader.only_off(
-            directive,
-            "HTTP/2 is not spoken yet, \"http2 on\" changes nothing",
-            "clients agree on HTTP/1.1 by themselves",
-        );
-    }
-
-    pub(crate) fn early_data(reader: &mut Reader<'_>, directive: &Directive) {
-        reader.only_off(
-            directive,
-            "early data is not accepted, \"ssl_early_data on\" changes nothing",
-            "clients send it again after the handshake by themselves",
-        );
-    }
-
-    pub(crate) fn stapling_verify(reader: &mut Reader<'_>, directive: &Directive) {
-        reader.only_off(
-            directive,
-            "\"ssl_stapling_verify on\" changes nothing",
-            "the response is stapled as \"ssl_stapling_file\" has it",
-        );
-    }
-
-    pub(crate) fn dhparam(reader: &mut Reader<'_>, directive: &Directive) {
-        reader.warn_once(
-            directive.at,
-            "\"ssl_dhparam\" changes nothing: kp has no DHE suites",
-            "keys are agreed on with elliptic curves (ECDHE), which every current client can",
-        );
-    }
-
-    pub(crate) fn session_cache(reader: &mut Reader<'_>, directive: &Directive) {
-        reader.session_cache(directive);
-    }
-}
 
 /// The draft of the block that is being read.
 enum Target<'a> {
@@ -250,7 +199,7 @@ fn read_block(
 
 fn apply(directive: &Directive, entry: &Entry, target: &mut Target<'_>, reader: &mut Reader<'_>) {
     match (entry.set, target) {
-        (Setter::Loader, _) => {}
+        (Setter::Loader | Setter::Only(_), _) => {}
         (Setter::Ignored(check), _) => check(reader, directive),
         (Setter::Main(set), Target::Main(draft)) => set(draft, reader, directive),
         (Setter::Http(set), Target::Http(draft)) => set(draft, reader, directive),
@@ -425,7 +374,7 @@ fn misshapen(directive: &Directive, entry: &Entry) -> Option<Diagnostic> {
         _ => {}
     }
     if entry.arity.accepts(directive.args.len()) {
-        return None;
+        return unsupported(directive, entry);
     }
     let message = format!("invalid number of arguments in \"{name}\" directive");
     let surplus = entry.arity.max.and_then(|max| directive.args.get(max));
@@ -435,6 +384,25 @@ fn misshapen(directive: &Directive, entry: &Entry) -> Option<Diagnostic> {
         count_in_words(entry.arity),
         form(entry)
     )))
+}
+
+/// Of what kp does not have, anything but the word that says so; the documentation tells what to do instead.
+fn unsupported(directive: &Directive, entry: &Entry) -> Option<Diagnostic> {
+    let Setter::Only(accepted) = entry.set else {
+        return None;
+    };
+    let word = directive.args.first()?;
+    if word.text == accepted {
+        return None;
+    }
+    let name = entry.name;
+    let message = match accepted {
+        "off" => format!("\"{name}\" is not supported"),
+        _ => format!("\"{name} {}\" is not supported", word.text),
+    };
+    let instead = entry.doc.split_once(": ").map_or(entry.doc, |(_, doc)| doc);
+    let hint = instead.trim_end_matches('.').replace(". ", "; ");
+    Some(Diagnostic::error(directive.name.span, message).hint(hint))
 }
 
 fn form(entry: &Entry) -> String {
@@ -475,7 +443,7 @@ fn unknown_or_misplaced(directive: &Directive, context: Contexts) -> Diagnostic 
     let near =
         nearest(name, here).or_else(|| nearest(name, directives::all().map(|entry| entry.name)));
     match (foreign(name), near) {
-        (Some(known), _) => error.hint(format!("kp does not have it: {}", known.advice)),
+        (Some(advice), _) => error.hint(format!("kp does not have it: {advice}")),
         (None, Some(near)) => error.hint(format!("did you mean \"{near}\"?")),
         (None, None) => {
             error.hint("neither kp nor nginx has it: is it of a module that was added to nginx?")

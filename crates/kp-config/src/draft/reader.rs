@@ -3,6 +3,7 @@
 use super::ZoneMark;
 use crate::compile::{Names, VariableError, builtin, group_names};
 use crate::diagnostic::Diagnostic;
+use crate::foreign;
 use crate::model::{
     Escape, LogBuffer, LogFileCacheId, LogFileId, LogFormat, LogShape, OpenLogFileCache, PlaceZone,
     RateZone, RegexId, RegexSource, Syslog, SyslogId, TypeMap, TypeMapId, UserVar,
@@ -329,6 +330,9 @@ fn variable_diagnostic(error: &VariableError, span: Span) -> Diagnostic {
         .hint(format!("write \"${{{name}}}\"")),
         VariableError::Unknown(name, near) => {
             let diagnostic = Diagnostic::error(span, format!("unknown \"{name}\" variable"));
+            if let Some(hint) = foreign::of_variable(name) {
+                return diagnostic.hint(hint);
+            }
             match near {
                 Some(near) => diagnostic.hint(format!("did you mean \"${near}\"?")),
                 None => diagnostic.hint("no directive here defines it, and it is not built in"),

@@ -154,43 +154,65 @@ impl Reader<'_> {
         }
     }
 
-    /// `ssl_protocols`, `proxy_ssl_protocols`: the versions add up, as in nginx.
+    /// `ssl_protocols`, `proxy_ssl_protocols`: the versions add up, as in nginx. What kp does not speak is left out with one
+    /// warning; a directive that names nothing else is an error.
     pub(crate) fn tls_protocols(
         &mut self,
         directive: &Directive,
         slot: &mut Option<Spanned<TlsProtocols>>,
     ) {
+        let mut left_out: Vec<&Word> = Vec::new();
         for word in &directive.args {
             let choices = PROTOCOLS.map(|(name, protocol)| (name, (name, protocol)));
-            let Some((name, protocol)) = self.choose(word, &choices) else {
-                continue;
-            };
-            let Some(protocol) = protocol else {
-                let directive = &directive.name.text;
-                self.refuse(
-                    word.span,
-                    format!("\"{name}\" in \"{directive}\" is not supported"),
-                    "kp speaks TLSv1.2 and TLSv1.3; what is older is broken, and current clients do not offer it",
-                );
-                continue;
-            };
-            let sum = slot.get_or_insert_with(|| {
-                let none = TlsProtocols {
-                    v12: false,
-                    v13: false,
-                };
-                Spanned::new(none, word.span)
-            });
-            if (protocol.v12 && sum.value.v12) || (protocol.v13 && sum.value.v13) {
-                self.warning(
-                    word.span,
-                    format!("duplicate value \"{name}\""),
-                    "once is enough",
-                );
+            match self.choose(word, &choices) {
+                Some((name, Some(protocol))) => self.add_protocol(word, name, protocol, slot),
+                Some((_, None)) => left_out.push(word),
+                None => {}
             }
-            sum.value.v12 |= protocol.v12;
-            sum.value.v13 |= protocol.v13;
         }
+        let Some(first) = left_out.first() else {
+            return;
+        };
+        let names: Vec<String> = left_out
+            .iter()
+            .map(|word| format!("\"{}\"", word.text))
+            .collect();
+        let (directive, names) = (&directive.name.text, names.join(", "));
+        if slot.is_none() {
+            self.refuse(
+                first.span,
+                format!("no version is left in \"{directive}\": {names} is not supported"),
+                "kp speaks TLSv1.2 and TLSv1.3",
+            );
+        } else {
+            self.warning(
+                first.span,
+                format!("not supported in \"{directive}\", left out: {names}"),
+                "kp speaks TLSv1.2 and TLSv1.3; what is older is broken (RFC 8996), and current programs do not need it",
+            );
+        }
+    }
+
+    fn add_protocol(
+        &mut self,
+        word: &Word,
+        name: &str,
+        protocol: TlsProtocols,
+        slot: &mut Option<Spanned<TlsProtocols>>,
+    ) {
+        let sum = slot.get_or_insert_with(|| {
+            let none = TlsProtocols {
+                v12: false,
+                v13: false,
+            };
+            Spanned::new(none, word.span)
+        });
+        if (protocol.v12 && sum.value.v12) || (protocol.v13 && sum.value.v13) {
+            let message = format!("duplicate value \"{name}\"");
+            self.warning(word.span, message, "once is enough");
+        }
+        sum.value.v12 |= protocol.v12;
+        sum.value.v13 |= protocol.v13;
     }
 
     /// `ssl_ciphers`, `proxy_ssl_ciphers`.

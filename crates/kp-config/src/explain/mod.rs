@@ -10,7 +10,7 @@ pub use here::Tree;
 pub(crate) use here::uses;
 
 use crate::directives::{self, Contexts, Entry, Origin};
-use crate::foreign::foreign;
+use crate::foreign::{self, foreign};
 use crate::suggest::nearest;
 use crate::template::Builtin;
 use std::fmt::Write;
@@ -132,8 +132,8 @@ fn related(entry: &Entry) -> Vec<&'static str> {
 }
 
 fn unknown(name: &str) -> String {
-    if let Some(known) = foreign(name) {
-        return format!("kp does not have \"{name}\": {}", known.advice);
+    if let Some(advice) = foreign(name) {
+        return format!("kp does not have \"{name}\": {advice}");
     }
     let directive = nearest(name, directives::all().map(|entry| entry.name));
     let variable = Builtin::ALL.iter().any(|(known, _)| *known == name);
@@ -180,6 +180,9 @@ fn about_variable(name: &str, tree: Option<&Tree>) -> Result<String, String> {
     } else if let Some((family, meaning)) = variables::family(&lower) {
         let _ = writeln!(out, "${lower}, of the family {family}\n\n  {meaning}");
     } else {
+        if let Some(hint) = foreign::of_variable(&lower) {
+            return Err(format!("unknown variable \"${name}\": {hint}"));
+        }
         let near = nearest(&lower, Builtin::ALL.iter().map(|(name, _)| *name));
         let hint = near.map_or_else(
             || "; set, map and named groups of a configuration define others (-c)".to_owned(),

@@ -106,10 +106,22 @@ const MEANINGS: &[(&str, &str)] = &[
         "The same as $uri: the path, decoded and normalised.",
     ),
     (
+        "gzip_ratio",
+        "No value: kp does not compress; there for formats of nginx.",
+    ),
+    (
         "host",
         "The request's host in lower case without a port: from the request line, else from Host, else the server's first name.",
     ),
     ("hostname", "The name of this machine."),
+    (
+        "http2",
+        "Empty: kp does not speak HTTP/2; there for formats of nginx.",
+    ),
+    (
+        "http3",
+        "Empty: kp does not speak HTTP/3; there for formats of nginx.",
+    ),
     (
         "https",
         "\"on\" if the client's connection is TLS, else empty.",
@@ -355,6 +367,10 @@ const MEANINGS: &[(&str, &str)] = &[
     (
         "upstream_bytes_sent",
         "How many bytes were sent to the upstream, for each attempt.",
+    ),
+    (
+        "upstream_cache_status",
+        "No value: kp does not keep answers; there for formats of nginx.",
     ),
     (
         "upstream_connect_time",

@@ -302,7 +302,7 @@ fn recorded(builtin: Builtin, exchange: &Exchange, out: &mut Vec<u8>) -> Option<
         }
         Builtin::RequestLength => number(record.request_length, out),
         Builtin::RequestCompletion if record.completed => out.extend_from_slice(b"OK"),
-        Builtin::RequestCompletion => {}
+        Builtin::RequestCompletion | Builtin::Http2 | Builtin::Http3 => {}
         Builtin::FailureReason => {
             return Some(
                 record

@@ -9,6 +9,17 @@ const EXPLAIN: &str = "usage: kp explain [-p prefix] [-c filename] [-g directive
 const CONVERT: &str = "usage: kp convert [--inline] [-o filename] nginx.conf";
 const SCHEMA: &str = "usage: kp schema [context]";
 
+/// The words that may stand for what kp is to do, for "did you mean".
+pub(super) const ALL: [&str; 7] = [
+    "convert",
+    "ctl",
+    "demo-upstream",
+    "explain",
+    "help",
+    "schema",
+    "status",
+];
+
 /// What a word asks for that has these options in front; `None`: the word is not one of these. `convert` and `schema` have
 /// no use for the options, but an alias may bring them.
 pub(super) fn parse(

@@ -236,7 +236,7 @@ http {
 fn advice() {
     let cases = [
         (location("proxypass http://u;"), "did you mean \"proxy_pass\"?"),
-        (location("gzip on;"), "kp does not have it: kp passes bodies on as they are: let the upstream compress; Accept-Encoding reaches it unchanged"),
+        (location("brotli on;"), "kp does not have it: kp passes bodies on as they are: let the upstream compress; Accept-Encoding reaches it unchanged"),
         (location("listen 80;"), "it is allowed in: server"),
         (location("add_header X $hots;"), "did you mean \"$host\"?"),
         (location("send_timeout 1;\nsend_timeout 2;"), "the first one is on line 2"),

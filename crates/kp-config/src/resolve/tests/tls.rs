@@ -300,7 +300,19 @@ fn mistakes() {
         ("ssl_protocols TLSv1.4;", "2:15 invalid value \"TLSv1.4\""),
         (
             "ssl_protocols TLSv1.1 TLSv1.2;",
-            "2:15 \"TLSv1.1\" in \"ssl_protocols\" is not supported",
+            "warn 2:15 not supported in \"ssl_protocols\", left out: \"TLSv1.1\"",
+        ),
+        (
+            "ssl_protocols TLSv1.2 SSLv3 TLSv1;",
+            "warn 2:23 not supported in \"ssl_protocols\", left out: \"SSLv3\", \"TLSv1\"",
+        ),
+        (
+            "ssl_protocols TLSv1.2; ssl_protocols TLSv1.1;",
+            "warn 2:38 not supported in \"ssl_protocols\", left out: \"TLSv1.1\"",
+        ),
+        (
+            "ssl_protocols TLSv1 TLSv1.1;",
+            "2:15 no version is left in \"ssl_protocols\": \"TLSv1\", \"TLSv1.1\" is not supported",
         ),
         (
             "ssl_protocols TLSv1.2 TLSv1.2;",
@@ -600,7 +612,12 @@ fn mistakes_towards_upstreams() {
         ),
         (
             "proxy_pass https://u; proxy_ssl_verify on; proxy_ssl_protocols TLSv1;",
-            "2:64 \"TLSv1\" in \"proxy_ssl_protocols\" is not supported".to_owned(),
+            "2:64 no version is left in \"proxy_ssl_protocols\": \"TLSv1\" is not supported"
+                .to_owned(),
+        ),
+        (
+            "proxy_pass https://u; proxy_ssl_verify on; proxy_ssl_protocols TLSv1 TLSv1.3;",
+            "warn 2:64 not supported in \"proxy_ssl_protocols\", left out: \"TLSv1\"".to_owned(),
         ),
         (
             "proxy_pass https://u; proxy_ssl_verify on; proxy_ssl_alpn h2;",
