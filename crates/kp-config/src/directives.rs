@@ -171,7 +171,10 @@ impl Entry {
 
     /// Whether it is there for configurations of nginx only: it sets nothing.
     pub fn is_idle(&self) -> bool {
-        matches!(self.set, Setter::Ignored(_) | Setter::Only(_))
+        matches!(
+            self.set,
+            Setter::Ignored(_) | Setter::Only(_) | Setter::TryFiles
+        )
     }
 
     /// Whose it is. What is kp's own says so in its documentation.

@@ -73,10 +73,6 @@ const MISSING: &[(&str, &str)] = &[
         "kp has no networks in variables: admit networks with allow and deny, or map $remote_addr by exact addresses or an expression",
     ),
     (
-        "if_modified_since",
-        "files answer conditional requests as RFC 9110 says, which is `exact` or better",
-    ),
-    (
         "keyval",
         "use map; change an upstream's servers while kp runs with `kp ctl`",
     ),
@@ -121,10 +117,6 @@ const MISSING: &[(&str, &str)] = &[
     (
         "stream",
         "kp speaks HTTP only: keep another proxy for other protocols",
-    ),
-    (
-        "try_files",
-        "use `error_page 404 = @name` with a named location that proxies or rewrites; for one page for every path, `error_page 404 =200 /index.html`",
     ),
     (
         "valid_referers",
@@ -274,7 +266,6 @@ mod tests {
     #[test]
     fn a_name_is_answered_with_what_to_do() {
         for (name, part) in [
-            ("try_files", "error_page 404"),
             ("fastcgi_pass", "proxy_pass"),
             ("proxy_cache_valid", "does not keep answers"),
             ("ssl", "listen 443 ssl"),

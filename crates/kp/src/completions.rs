@@ -76,6 +76,7 @@ impl Table {
             }
         }
         table.choose("ctl", "--json", "the master's answer as it is");
+        table.choose("convert", "--inline", "take included files into the YAML");
         table.choice("convert").files = true;
         let mut names: Vec<&str> = kp_config::directives::all()
             .map(|entry| entry.name)
@@ -164,7 +165,7 @@ impl Table {
                 .iter()
                 .map(|(word, about)| match about.as_str() {
                     "" => format!("'{word}'"),
-                    about => format!("'{word}:{}'", about.replace('\'', "").replace(':', "\\:")),
+                    about => format!("'{word}:{}'", about.replace('\'', "'\\''").replace(':', "\\:")),
                 })
                 .collect();
             let letters = if choice.said.is_empty() {
@@ -201,10 +202,11 @@ impl Table {
                 letter if VALUED.contains(&letter) => " -x".to_owned(),
                 _ => String::new(),
             };
+            let kind = if letter.starts_with("--") { "-l" } else { "-s" };
             let letter = letter.trim_start_matches('-');
             let _ = writeln!(
                 text,
-                "complete -c kp -s '{letter}'{needs} -d '{}'",
+                "complete -c kp {kind} '{letter}'{needs} -d '{}'",
                 quoted(about)
             );
         }

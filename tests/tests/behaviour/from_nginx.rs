@@ -19,8 +19,9 @@ fn warnings(checked: &Checked, text: &str) -> usize {
     checked.stderr.lines().filter(warned).count()
 }
 
-/// Debian's nginx.conf as it is installed, but for `user` and the addresses of logs and servers; its site has a `try_files`,
-/// which kp lacks.
+/// Debian's nginx.conf and its site as they are installed, but for `user`, `root` and the addresses of logs and servers.
+///
+/// Shows: try_files
 #[test]
 fn the_stock_file_of_debian_serves() {
     let text = "worker_processes auto;
@@ -34,15 +35,21 @@ http {
     ssl_protocols TLSv1 TLSv1.1 TLSv1.2 TLSv1.3; # Dropping SSLv3, ref: POODLE
     ssl_prefer_server_ciphers on;
     gzip on;
-    include sites-enabled/*;
+    server {
+        listen %LISTEN% default_server;
+        root %DIR%/html;
+        index index.html index.htm index.nginx-debian.html;
+        server_name _;
+        location / { try_files $uri $uri/ =404; }
+    }
 }";
     let module = "load_module modules/ngx_http_echo_module.so;";
-    let site =
-        "server { listen %LISTEN% default_server; server_name _; location / { return 200 ok; } }";
     let setup = || {
         Setup::new(text)
             .file("modules-enabled/50-mod-http-echo.conf", module)
-            .file("sites-enabled/default", site)
+            .file("html/index.html", "home")
+            .file("html/with/index.htm", "inside")
+            .file("html/without/x.txt", "x")
     };
     let checked = setup().check();
     accepted(&checked, text);
@@ -54,6 +61,60 @@ http {
         assert_eq!(warnings(&checked, told), 1, "{told}: {}", checked.stderr);
     }
     assert_eq!(warnings(&checked, ""), 3, "{}", checked.stderr);
+    let kp = setup().start();
+    for (path, status) in [
+        ("/", 200),
+        ("/without/x.txt", 200),
+        ("/with", 301),
+        ("/with/", 200),
+        ("/without/", 403),
+        ("/none", 404),
+        ("/none/", 404),
+    ] {
+        assert_eq!(kp.get(path).status(), status, "{path}");
+    }
+}
+
+#[test]
+fn files_are_tried_in_no_other_order() {
+    for list in [
+        "$uri =404",
+        "$uri $uri/ /index.html",
+        "$uri @app",
+        "/a $uri/ =404",
+    ] {
+        let text =
+            format!("http {{ server {{ listen %LISTEN%; location / {{ try_files {list}; }} }} }}");
+        let told = format!("\"try_files {list}\" is not supported");
+        refused_with(Setup::new(&text), &told);
+        refused_with(Setup::new(&text), "error_page 403 404 =200 /index.html");
+    }
+    let text = "http { server { listen %LISTEN%;
+        location / { try_files $uri $uri/ =404; proxy_pass http://127.0.0.1:1; } } }";
+    let told = "\"try_files\" is supported only where files are served";
+    refused_with(Setup::new(text), told);
+}
+
+/// What is advised instead of `try_files`.
+#[test]
+fn an_upstream_in_place_of_missing_files() {
+    let origin = Origin::ok();
+    let text = "http { upstream app { server %U1%; } server { listen %LISTEN%; root %DIR%/html;
+        location / { error_page 403 404 405 = @app; }
+        location @app { proxy_pass http://app; } } }";
+    let setup = Setup::new(text).with("U1", origin.address());
+    let kp = setup.file("html/a.txt", "file").start();
+    assert_eq!(kp.get("/a.txt").text(), "file");
+    assert_eq!(kp.get("/b").status(), 200);
+    assert_eq!(kp.get("/").status(), 200);
+    let post = "POST /c HTTP/1.1\r\nHost: t\r\nContent-Length: 4\r\n\r\nbody";
+    assert_eq!(kp.client().ask(post).status(), 200);
+    let asked: Vec<String> = origin
+        .requests()
+        .iter()
+        .map(|request| format!("{} {}", request.method(), request.target()))
+        .collect();
+    assert_eq!(asked, ["GET /b", "GET /", "POST /c"]);
 }
 
 /// Shows: accept_mutex, accept_mutex_delay, worker_aio_requests, lock_file, pcre_jit, timer_resolution, thread_pool, env, aio, aio_write, directio, directio_alignment, read_ahead, sendfile_max_chunk, open_file_cache, open_file_cache_errors, open_file_cache_min_uses, open_file_cache_valid, open_file_cache_events, connection_pool_size, request_pool_size, send_lowat, proxy_send_lowat, msie_padding, msie_refresh, subrequest_output_buffer_size, referer_hash_max_size, referer_hash_bucket_size, uninitialized_variable_warn, http2_max_concurrent_streams, gzip_buffers, gzip_comp_level, gzip_disable, gzip_http_version, gzip_min_length, gzip_proxied, gzip_types, gzip_vary, proxy_cache_bypass, proxy_no_cache
@@ -144,24 +205,25 @@ fn what_changes_no_answer_is_accepted_with_a_warning() {
     );
 }
 
-/// Shows: auth_basic, auth_request, autoindex, charset, disable_symlinks, etag, expires, gunzip, mirror, proxy_cache, proxy_store, satisfy, ssi
+/// Shows: auth_basic, auth_request, autoindex, charset, disable_symlinks, etag, expires, gunzip, if_modified_since, mirror, proxy_cache, proxy_store, satisfy, ssi
 #[test]
 fn what_kp_does_not_have_may_be_off_and_nothing_else() {
     let origin = Origin::ok();
     let cases = [
         ("auth_basic", "off", "Members", "does not ask for passwords"),
-        ("auth_request", "off", "/auth", "Let the upstream do it"),
+        ("auth_request", "off", "/auth", "let the upstream do it"),
         ("autoindex", "off", "on", "does not list directories"),
         ("charset", "off", "utf-8", "default_type"),
         ("disable_symlinks", "off", "on", "follows symbolic links"),
         ("etag", "on", "off", "proxy_hide_header"),
         ("expires", "off", "1y", "add_header Cache-Control"),
         ("gunzip", "off", "on", "as they are"),
+        ("if_modified_since", "exact", "off", "RFC 9110"),
         ("mirror", "off", "/copy", "requests twice"),
         ("proxy_cache", "off", "zone", "reaches the upstream"),
         ("proxy_store", "off", "on", "does not keep answers"),
         ("satisfy", "all", "any", "`allow` and `deny`"),
-        ("ssi", "off", "on", "Let the upstream do it"),
+        ("ssi", "off", "on", "let the upstream do it"),
     ];
     let lines = cases.map(|(name, accepted, _, _)| format!("{name} {accepted};\n"));
     let setup = || Setup::base(&origin).http(&lines.concat());
@@ -171,7 +233,9 @@ fn what_kp_does_not_have_may_be_off_and_nothing_else() {
     assert_eq!(setup().start().get("/").status(), 200);
     for (name, _, refused, hint) in cases {
         let message = match name {
-            "etag" | "satisfy" => format!("\"{name} {refused}\" is not supported"),
+            "etag" | "if_modified_since" | "satisfy" => {
+                format!("\"{name} {refused}\" is not supported")
+            }
             _ => format!("\"{name}\" is not supported"),
         };
         let text = format!("{name} {refused};");

@@ -1,7 +1,7 @@
 //! Words of nginx that have nothing to do in kp: their form is checked, and they set nothing.
 //!
 //! Which of them are taken, and how, follows one rule, which docs/configuration-help.md tells users:
-//! - silently, what only says how nginx does its work inside, or that something is off which kp does not have;
+//! - silently, what only says how nginx does its work inside, or what holds anyway;
 //! - with a warning, what is not done although somebody could notice, as long as every client gets an answer of the same
 //!   meaning and no upstream gets more than without kp;
 //! - everything else is refused: `foreign.rs` says what to do instead.
@@ -94,6 +94,8 @@ table! {
     "proxy_cache" "off", HSL, (1), ONCE, "off", {}, [only "off"], "Accepted as off only: kp does not keep answers in this version. Keep a cache behind it, or leave this out: every request then reaches the upstream.";
     "proxy_store" "off", HSL, (1), ONCE, "off", {}, [only "off"], "Accepted as off only: kp does not keep answers in this version.";
     "satisfy" "all", HSL, (1), ONCE, "all", {}, [only "all"], "Accepted as `all` only: `allow` and `deny` are the one kind of access rule.";
+    "if_modified_since" "exact", HSL, (1), ONCE, "exact", {}, [only "exact"], "Accepted as `exact` only: files answer conditional requests as RFC 9110 says.";
+    "try_files" "$uri $uri/ =404", SL, (2+), ONCE, none, {}, [try_files], "Accepted as these three words only, where files are served: that is what is done anyway. For one page in place of every missing file use `error_page 403 404 =200 /index.html`; for an upstream in their place `error_page 403 404 405 = @name`, with `proxy_pass` in that named location.";
     "ssi" "off", HSLI, (1), ONCE, "off", {}, [only "off"], "Accepted as off only: kp passes bodies on as they are. Let the upstream do it.";
 }
 

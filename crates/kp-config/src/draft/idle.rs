@@ -64,7 +64,7 @@ pub(crate) fn time(reader: &mut Reader<'_>, directive: &Directive) {
 }
 
 pub(crate) fn size_or_off(reader: &mut Reader<'_>, directive: &Directive) {
-    if !first(directive).is_some_and(|word| word.text == "off") {
+    if first(directive).is_none_or(|word| word.text != "off") {
         size(reader, directive);
     }
 }

@@ -57,6 +57,10 @@ impl ServerDraft {
             }
             if let Err(diagnostic) = parameter(&mut listen, word) {
                 reader.report(diagnostic);
+                // It would have been another kind of address, so that it is nobody's duplicate.
+                if word.text == "quic" {
+                    return;
+                }
             }
         }
         self.listens.push(listen);

@@ -18,6 +18,8 @@ pub(crate) struct LocationDraft {
     pub(crate) level: LevelDraft,
     pub(crate) rewrite: Vec<RewriteDraft>,
     pub(crate) internal: bool,
+    /// `try_files`, which asks for what is done where files are served.
+    pub(crate) try_files: Option<Span>,
     pub(crate) except: Option<ExceptDraft>,
     pub(crate) proxy_pass: Option<ProxyPassDraft>,
     pub(crate) page: Option<PageDraft>,
@@ -55,6 +57,7 @@ impl LocationDraft {
             level: LevelDraft::default(),
             rewrite: Vec::new(),
             internal: false,
+            try_files: None,
             except: None,
             proxy_pass: None,
             page: None,

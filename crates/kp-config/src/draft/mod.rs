@@ -64,6 +64,8 @@ pub(crate) enum Setter {
     Ignored(fn(&mut Reader<'_>, &Directive)),
     /// Nothing; it must be this word, which says what holds anyway.
     Only(&'static str),
+    /// `try_files`: the words of its syntax, which say what is done anyway where files are served.
+    TryFiles,
     /// The main and events contexts.
     Main(fn(&mut MainDraft, &mut Reader<'_>, &Directive)),
     /// Things that only http has.
@@ -97,6 +99,9 @@ macro_rules! setter {
     };
     (only $word:literal) => {
         $crate::draft::Setter::Only($word)
+    };
+    (try_files) => {
+        $crate::draft::Setter::TryFiles
     };
     (main $kind:ident $field:ident) => {
         $crate::draft::Setter::Main(|draft, reader, directive| {
@@ -200,6 +205,8 @@ fn read_block(
 fn apply(directive: &Directive, entry: &Entry, target: &mut Target<'_>, reader: &mut Reader<'_>) {
     match (entry.set, target) {
         (Setter::Loader | Setter::Only(_), _) => {}
+        (Setter::TryFiles, Target::Server(draft)) => draft.root.try_files = Some(directive.at),
+        (Setter::TryFiles, Target::Location(draft)) => draft.try_files = Some(directive.at),
         (Setter::Ignored(check), _) => check(reader, directive),
         (Setter::Main(set), Target::Main(draft)) => set(draft, reader, directive),
         (Setter::Http(set), Target::Http(draft)) => set(draft, reader, directive),
@@ -386,22 +393,37 @@ fn misshapen(directive: &Directive, entry: &Entry) -> Option<Diagnostic> {
     )))
 }
 
-/// Of what kp does not have, anything but the word that says so; the documentation tells what to do instead.
+/// Of what kp does not have, anything but the words that say so; the documentation tells what to do instead.
 fn unsupported(directive: &Directive, entry: &Entry) -> Option<Diagnostic> {
-    let Setter::Only(accepted) = entry.set else {
-        return None;
+    let accepted = match entry.set {
+        Setter::Only(word) => word,
+        Setter::TryFiles => entry.syntax,
+        _ => return None,
     };
-    let word = directive.args.first()?;
-    if word.text == accepted {
+    let words: Vec<&str> = directive
+        .args
+        .iter()
+        .map(|word| word.text.as_str())
+        .collect();
+    let said = words.join(" ");
+    if said == accepted {
         return None;
     }
     let name = entry.name;
     let message = match accepted {
         "off" => format!("\"{name}\" is not supported"),
-        _ => format!("\"{name} {}\" is not supported", word.text),
+        _ => format!("\"{name} {said}\" is not supported"),
     };
     let instead = entry.doc.split_once(": ").map_or(entry.doc, |(_, doc)| doc);
-    let hint = instead.trim_end_matches('.').replace(". ", "; ");
+    let mut hint = String::new();
+    for sentence in instead.trim_end_matches('.').split(". ") {
+        let mut letters = sentence.chars();
+        if !hint.is_empty() {
+            hint.push_str("; ");
+            hint.extend(letters.next().map(|first| first.to_ascii_lowercase()));
+        }
+        hint.push_str(letters.as_str());
+    }
     Some(Diagnostic::error(directive.name.span, message).hint(hint))
 }
 

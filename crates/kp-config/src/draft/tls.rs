@@ -423,7 +423,7 @@ impl Reader<'_> {
         if wanted {
             self.warn_once(directive.at,
                 "\"ssl_session_cache\" changes nothing: sessions are resumed by tickets only",
-                "tickets work from any worker to any other and across reloads, for TLSv1.2 and TLSv1.3",
+                "tickets work from any worker to any other and across reloads, for TLSv1.2 and TLSv1.3; with \"ssl_session_tickets off\" no session is resumed",
             );
         }
     }

@@ -87,8 +87,8 @@ fn an_unknown_name_gets_advice() {
     for (name, part) in [
         ("proxypass", "did you mean \"proxy_pass\"?"),
         (
-            "try_files",
-            "kp does not have \"try_files\": use `error_page",
+            "fastcgi_pass",
+            "kp does not have \"fastcgi_pass\": kp speaks HTTP",
         ),
         ("host", "kp explain '$host'"),
         ("buffering", "proxy_buffering"),

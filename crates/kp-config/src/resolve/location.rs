@@ -123,6 +123,13 @@ impl<'a, 'e> Builder<'a, 'e> {
             (None, None, Some(around)) => around.clone(),
             (None, None, None) => Handler::Static,
         };
+        if let Some(span) = draft.try_files.filter(|_| handler != Handler::Static) {
+            self.reader.refuse(
+                span,
+                "\"try_files\" is supported only where files are served",
+                "for an upstream in place of missing files: `error_page 403 404 405 = @name`, with the proxy_pass in that named location",
+            );
+        }
         let rewrite = self.rewrite(draft.rewrite, &draft.level, &handler, server);
         let pass_text = draft.proxy_pass.as_ref().map(|pass| pass.text.as_str());
         let proxy = self.proxy_settings(&draft.level, &draft.text, &handler, pass_text);
