@@ -3,7 +3,7 @@
 //! It is the one place that lists them. Both front ends ask it for the shape of a directive (the YAML front end must
 //! know whether a list means repetitions and whether a mapping's keys are block arguments), the draft asks it for the
 //! setter, and `docs/configuration.md` is written from it. It decides nothing about values: the setters do. Words of nginx
-//! that have nothing to do in kp stand in `directives/idle.rs`.
+//! that have nothing to do in kp stand in `directives/inert.rs`.
 
 use crate::draft::Setter;
 
@@ -170,7 +170,7 @@ impl Entry {
     }
 
     /// Whether it is there for configurations of nginx only: it sets nothing.
-    pub fn is_idle(&self) -> bool {
+    pub fn is_inert(&self) -> bool {
         matches!(
             self.set,
             Setter::Ignored(_) | Setter::Only(_) | Setter::TryFiles
@@ -191,7 +191,7 @@ impl Entry {
 
 /// Every row, by name within each context group, for documentation and tests.
 pub fn all() -> impl Iterator<Item = &'static Entry> {
-    ROWS.iter().chain(idle::ROWS)
+    ROWS.iter().chain(inert::ROWS)
 }
 
 /// The row of a directive in a context.
@@ -295,7 +295,7 @@ macro_rules! table {
 }
 
 // Below the macros, since it has a table of its own.
-mod idle;
+mod inert;
 
 table! {
     "include" "file | mask", ANYWHERE, (1), MANY, none, {}, [loader], "Reads another file, or every file that matches the mask, in this place; relative to the directory of the main configuration file.";

@@ -562,7 +562,7 @@ mod tests {
         assert_eq!(findings(&reading), [""; 0]);
         assert_eq!(tree(&reading.directives), "a; b <x # y>;");
         for (text, place) in [
-            (b"# \xe9\na '# \xe9';\n".as_slice(), "2:5"),
+            (b"# \xe9\na '# \xe9';\n".as_slice(), "2:6"),
             (b"# \xe9\na#\xe9;\n", "2:3"),
             (b"a; \xe9", "1:4"),
         ] {

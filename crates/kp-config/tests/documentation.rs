@@ -159,7 +159,7 @@ fn no_effect_is_said() {
     for entry in directives::all() {
         let says_so =
             entry.doc.starts_with("Accepted, no effect") || entry.doc.starts_with("Accepted as ");
-        assert_eq!(says_so, entry.is_idle(), "{}", entry.name);
+        assert_eq!(says_so, entry.is_inert(), "{}", entry.name);
     }
 }
 
@@ -312,7 +312,7 @@ fn roff(text: &str) -> String {
 /// The number of the section a row belongs to.
 fn section(entry: &Entry) -> usize {
     let may = |context| entry.contexts.contains(context);
-    if entry.is_idle() {
+    if entry.is_inert() {
         10
     } else if entry.name.starts_with("ssl_") {
         7

@@ -165,7 +165,10 @@ impl Table {
                 .iter()
                 .map(|(word, about)| match about.as_str() {
                     "" => format!("'{word}'"),
-                    about => format!("'{word}:{}'", about.replace('\'', "'\\''").replace(':', "\\:")),
+                    about => format!(
+                        "'{word}:{}'",
+                        about.replace('\'', "'\\''").replace(':', "\\:")
+                    ),
                 })
                 .collect();
             let letters = if choice.said.is_empty() {

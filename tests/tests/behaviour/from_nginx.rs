@@ -95,6 +95,26 @@ fn files_are_tried_in_no_other_order() {
     refused_with(Setup::new(text), told);
 }
 
+/// What is advised instead of `try_files`, as applications of one page have it.
+#[test]
+fn one_page_in_place_of_missing_files() {
+    let text = "http { server { listen %LISTEN%; root %DIR%/html;
+        location / { error_page 403 404 =200 /index.html; } } }";
+    let kp = Setup::new(text)
+        .file("html/index.html", "page")
+        .file("html/empty/x.txt", "file")
+        .start();
+    for (path, text) in [
+        ("/", "page"),
+        ("/users/7", "page"),
+        ("/empty/", "page"),
+        ("/empty/x.txt", "file"),
+    ] {
+        let answer = kp.get(path);
+        assert_eq!((answer.status(), answer.text().as_str()), (200, text), "{path}");
+    }
+}
+
 /// What is advised instead of `try_files`.
 #[test]
 fn an_upstream_in_place_of_missing_files() {

@@ -6,7 +6,7 @@
 
 mod ejection;
 mod health;
-pub(crate) mod idle;
+pub(crate) mod inert;
 mod level;
 mod limits;
 mod listen;
@@ -95,7 +95,7 @@ macro_rules! setter {
         $crate::draft::Setter::Block
     };
     (ignored $kind:ident) => {
-        $crate::draft::Setter::Ignored($crate::draft::idle::$kind)
+        $crate::draft::Setter::Ignored($crate::draft::inert::$kind)
     };
     (only $word:literal) => {
         $crate::draft::Setter::Only($word)

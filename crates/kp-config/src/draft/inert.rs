@@ -1,4 +1,4 @@
-//! Setters of directives without effect (`directives/idle.rs`): the value is checked, and what somebody might miss is told.
+//! Setters of directives without effect (`directives/inert.rs`): the value is checked, and what somebody might miss is told.
 
 use super::Reader;
 use crate::diagnostic::Diagnostic;

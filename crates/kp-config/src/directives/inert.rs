@@ -95,7 +95,7 @@ table! {
     "proxy_store" "off", HSL, (1), ONCE, "off", {}, [only "off"], "Accepted as off only: kp does not keep answers in this version.";
     "satisfy" "all", HSL, (1), ONCE, "all", {}, [only "all"], "Accepted as `all` only: `allow` and `deny` are the one kind of access rule.";
     "if_modified_since" "exact", HSL, (1), ONCE, "exact", {}, [only "exact"], "Accepted as `exact` only: files answer conditional requests as RFC 9110 says.";
-    "try_files" "$uri $uri/ =404", SL, (2+), ONCE, none, {}, [try_files], "Accepted as these three words only, where files are served: that is what is done anyway. For one page in place of every missing file use `error_page 403 404 =200 /index.html`; for an upstream in their place `error_page 403 404 405 = @name`, with `proxy_pass` in that named location.";
+    "try_files" "$uri $uri/ =404", SL, (2+), ONCE, none, {}, [try_files], "Accepted as these three words, where files are served, since that is what is done anyway: for one page in place of every missing file use `error_page 403 404 =200 /index.html`; for an upstream in their place `error_page 403 404 405 = @name`, with `proxy_pass` in that named location.";
     "ssi" "off", HSLI, (1), ONCE, "off", {}, [only "off"], "Accepted as off only: kp passes bodies on as they are. Let the upstream do it.";
 }
 
