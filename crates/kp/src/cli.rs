@@ -244,7 +244,8 @@ pub(crate) fn value_of(
 
 /// nginx's complaint, and what may have been meant.
 fn unknown_word(word: &str) -> String {
-    let near = suggest::nearest(word, words::ALL);
+    // A word that is right but in the wrong place is no slip.
+    let near = suggest::nearest(word, words::ALL).filter(|near| *near != word);
     let hint = near.map_or_else(String::new, |near| format!(": did you mean \"{near}\"?"));
     format!("invalid option: \"{word}\"{hint}")
 }

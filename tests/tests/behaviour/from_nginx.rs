@@ -111,7 +111,11 @@ fn one_page_in_place_of_missing_files() {
         ("/empty/x.txt", "file"),
     ] {
         let answer = kp.get(path);
-        assert_eq!((answer.status(), answer.text().as_str()), (200, text), "{path}");
+        assert_eq!(
+            (answer.status(), answer.text().as_str()),
+            (200, text),
+            "{path}"
+        );
     }
 }
 
