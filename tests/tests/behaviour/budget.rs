@@ -216,7 +216,7 @@ fn where_everybody_is_busy_a_newcomer_is_told_so() {
 #[test]
 fn accept_that_fails_is_tried_again() {
     for error in ["ENFILE", "ENOBUFS", "ENOMEM"] {
-        let inject = format!("inject=accept4:error={error}:when=1..50");
+        let inject = format!("inject=accept4:error={error}:when=1..20");
         let strace = [
             "strace",
             "-f",

@@ -262,11 +262,7 @@ fn nothing_is_mixed_up_and_nothing_stays_behind() {
         "{used} ticks of 10 ms in half a second of idleness"
     );
     kp.signal(Signal::SIGQUIT);
-    assert_eq!(
-        kp.wait_exit(Duration::from_secs(8)),
-        0,
-        "nothing is waited for in vain"
-    );
+    assert_eq!(kp.wait_exit(SOON), 0, "nothing is waited for in vain");
     origin.wait_all_closed(SOON);
 }
 
@@ -298,7 +294,7 @@ fn whoever_waits_finds_an_end() {
     });
     drop(clients);
     kp.signal(Signal::SIGQUIT);
-    assert_eq!(kp.wait_exit(Duration::from_secs(8)), 0);
+    assert_eq!(kp.wait_exit(SOON), 0);
     origin.wait_all_closed(SOON);
 }
 
@@ -314,9 +310,7 @@ fn generations_end_in_the_middle_of_it() {
         }
     });
     assert_eq!(kp.get("/").status(), 200, "it serves");
-    wait::until(Duration::from_secs(10), "the old workers to end", || {
-        kp.all_pids().len() == 1
-    });
+    wait::until(SOON, "the old workers to end", || kp.all_pids().len() == 1);
     wait::until(SOON, "only idle upstream connections", || {
         origin.open_connections() <= 8
     });

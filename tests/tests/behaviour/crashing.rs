@@ -1,6 +1,8 @@
 //! Crashes under load: a worker that is killed takes its own connections with it and nothing else, a master that is killed
 //! leaves nobody behind who serves for ever.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use kp_tests::origin::OK;
@@ -80,10 +82,12 @@ fn the_queue_of_a_killed_worker_is_served() {
 
 #[test]
 fn a_killed_worker_gives_its_places_back() {
-    let origin = Origin::start(|conversation| {
+    let open = Arc::new(AtomicBool::new(false));
+    let opened = Arc::clone(&open);
+    let origin = Origin::start(move |conversation| {
         conversation.answer_all(|request| {
             if request.target() == "/hold" {
-                wait::pause(SECOND * 3);
+                wait::happens(SOON, || opened.load(Ordering::SeqCst));
             }
             OK.to_vec()
         })
@@ -109,6 +113,7 @@ fn a_killed_worker_gives_its_places_back() {
         502,
         "all places are taken again"
     );
+    open.store(true, Ordering::SeqCst);
     for client in &mut again {
         assert_eq!(client.response().status(), 200);
     }

@@ -172,10 +172,10 @@ fn client_connections_have_an_end() {
         .collect();
     assert_eq!(said, [false, false, true]);
     assert!(client.closes_within(SOON));
-    let kp = kept().http("keepalive_time 300ms;").start();
+    let kp = kept().http("keepalive_time 1s;").start();
     let mut client = kp.client();
     assert_ne!(client.ask(GET).field("connection"), Some("close"));
-    kp_tests::wait::pause(Duration::from_millis(400));
+    wait::pause(Duration::from_millis(1100));
     assert_eq!(client.ask(GET).field("connection"), Some("close"));
 }
 

@@ -116,7 +116,7 @@ fn tried_elsewhere(first: &Origin, conditions: &str, request: &str) -> bool {
             format!("max_fails=0; server {} backup", second.address()),
         )
         .location(&format!(
-            "proxy_next_upstream {conditions}; proxy_read_timeout 300ms;"
+            "proxy_next_upstream {conditions}; proxy_read_timeout 1s;"
         ))
         .start();
     kp.client().ask(request);

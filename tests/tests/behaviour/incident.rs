@@ -276,13 +276,13 @@ http {
 const SLOW: &str = "http {
     log_format why '$connection $kp_reason_detail';
     access_log why.log why;
-    client_header_timeout 3s;
+    client_header_timeout 6s;
     server {
         listen %LISTEN%;
-        location /silent { proxy_pass http://%ORIGIN%; proxy_read_timeout 3s; }
-        location /tried { proxy_pass http://%ORIGIN%; proxy_try_timeout 3s; proxy_next_upstream off; }
-        location /half { proxy_pass http://%ORIGIN%; client_body_timeout 3s; }
-        location /much { proxy_pass http://%ORIGIN%; proxy_buffering off; send_timeout 3s; }
+        location /silent { proxy_pass http://%ORIGIN%; proxy_read_timeout 6s; }
+        location /tried { proxy_pass http://%ORIGIN%; proxy_try_timeout 6s; proxy_next_upstream off; }
+        location /half { proxy_pass http://%ORIGIN%; client_body_timeout 6s; }
+        location /much { proxy_pass http://%ORIGIN%; proxy_buffering off; send_timeout 6s; }
     }
 }
 ";

@@ -27,10 +27,10 @@ fn slow(pause: Duration) -> Origin {
 
 const T05: &str = "worker_processes %WORKERS%;
 http {
-    limit_req_zone $binary_remote_addr zone=a:1m rate=1r/s;
-    limit_req_zone $binary_remote_addr zone=b:1m rate=1r/s;
-    limit_req_zone $binary_remote_addr zone=c:1m rate=1r/s;
-    limit_req_zone $binary_remote_addr zone=d:1m rate=1r/s;
+    limit_req_zone $binary_remote_addr zone=a:1m rate=1r/m;
+    limit_req_zone $binary_remote_addr zone=b:1m rate=1r/m;
+    limit_req_zone $binary_remote_addr zone=c:1m rate=1r/m;
+    limit_req_zone $binary_remote_addr zone=d:1m rate=1r/m;
     set_real_ip_from 127.0.0.1;
     real_ip_header X-Forwarded-For;
     upstream u { server %U1%; keepalive 8; }

@@ -152,7 +152,7 @@ fn places_that_other_workers_give_back_are_found() {
         conversation.pause(Duration::from_millis(20));
         conversation.send(response(200, b"ok"))
     });
-    let text = "worker_processes 4; http { upstream u { zone z 64k; queue 30 timeout=8s; server %U1% max_conns=1; }
+    let text = "worker_processes 4; http { upstream u { zone z 64k; queue 30 timeout=40s; server %U1% max_conns=1; }
         server { listen %LISTEN%; location / { proxy_pass http://u; } } }";
     let kp = Setup::new(text).with("U1", origin.address()).start();
     kp.wait_workers(4);

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 use std::net::TcpStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use kp_tests::load::{Report, Stage};
@@ -578,10 +580,12 @@ fn what_is_known_of_peers_survives_a_reload() {
 
 #[test]
 fn requests_of_the_old_generation_hold_their_places() {
-    let origin = Origin::start(|conversation| {
+    let open = Arc::new(AtomicBool::new(false));
+    let opened = Arc::clone(&open);
+    let origin = Origin::start(move |conversation| {
         conversation.answer_all(|request| {
             if request.target() == "/hold" {
-                wait::pause(SECOND * 2);
+                wait::happens(SOON, || opened.load(Ordering::SeqCst));
             }
             kp_tests::origin::OK.to_vec()
         })
@@ -598,6 +602,7 @@ fn requests_of_the_old_generation_hold_their_places() {
     origin.wait_requests(2);
     kp.reload();
     assert_eq!(kp.get("/").status(), 502, "the places are taken");
+    open.store(true, Ordering::SeqCst);
     for client in &mut holding {
         assert_eq!(client.response().status(), 200);
     }

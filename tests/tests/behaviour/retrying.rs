@@ -148,7 +148,7 @@ fn a_try_has_its_own_time() {
     let kp = Setup::base(&silent)
         .http(REASON)
         .upstream(&format!("server {} backup;", living.address()))
-        .location("proxy_try_timeout 150ms;")
+        .location("proxy_try_timeout 1s;")
         .start();
     assert_eq!(kp.get("/").text(), "alive");
     kp.wait_error("upstream timed out (110: Connection timed out) while reading response header");
@@ -165,12 +165,10 @@ fn the_time_of_a_try_ends_with_the_head() {
     let slow = Origin::start(|conversation| {
         conversation.request()?;
         conversation.send("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\n")?;
-        conversation.pause(Duration::from_millis(400));
+        conversation.pause(Duration::from_millis(1500));
         conversation.send("slow")
     });
-    let kp = Setup::base(&slow)
-        .location("proxy_try_timeout 150ms;")
-        .start();
+    let kp = Setup::base(&slow).location("proxy_try_timeout 1s;").start();
     assert_eq!(kp.get("/").text(), "slow");
 }
 

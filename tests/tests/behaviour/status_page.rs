@@ -234,7 +234,7 @@ fn the_page_fits_a_phone_and_the_dark() {
     let origin = Origin::ok();
     let kp = setup(&origin)
         .upstream(&long)
-        .http("limit_req_zone $binary_remote_addr zone=perip:1m rate=1r/s;")
+        .http("limit_req_zone $binary_remote_addr zone=perip:1m rate=1r/m;")
         .server("location /slow { limit_req zone=perip; proxy_pass http://app; }")
         .start();
     for _ in 0..3 {

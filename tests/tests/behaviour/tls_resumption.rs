@@ -6,6 +6,7 @@ use std::time::Duration;
 use kp_tests::tls::{Authority, Connector};
 use kp_tests::tool::{self, Told};
 use kp_tests::{Client, Kp, Setup, wait};
+use rustls::SupportedProtocolVersion;
 use rustls::version::{TLS12, TLS13};
 
 use crate::tls_site::{body, get, one, s_client, with_pair};
@@ -108,33 +109,43 @@ fn without_tickets_every_connection_has_another_id() {
 /// Shows: ssl_session_ticket_rotation
 #[test]
 fn a_ticket_lives_as_long_as_its_key() {
-    for version in [&TLS12, &TLS13] {
+    of_both_versions(|version| {
         let (setup, authority) = one("$ssl_session_reused");
-        let kp = setup.http("ssl_session_ticket_rotation 2s;").start();
+        let kp = setup.http("ssl_session_ticket_rotation 3s;").start();
         let [early, late] = [(); 2].map(|()| Connector::version(&authority, "a.test", version));
         for connector in [&early, &late] {
             assert_eq!(resumed(&kp, connector, 1), 0);
         }
-        wait::pause(Duration::from_millis(2000));
+        wait::pause(Duration::from_millis(3000));
         assert_eq!(resumed(&kp, &early, 1), 1, "one period old");
-        wait::pause(Duration::from_millis(4500));
+        wait::pause(Duration::from_millis(6500));
         assert_eq!(resumed(&kp, &late, 1), 0, "three periods old");
         // Those who come regularly go on.
         assert_eq!(resumed(&kp, &late, 2), 2);
-    }
+    });
 }
 
 /// Shows: ssl_session_timeout
 #[test]
 fn a_session_is_over_after_its_time() {
-    for version in [&TLS12, &TLS13] {
+    of_both_versions(|version| {
         let (setup, authority) = one("$ssl_session_reused");
-        let kp = setup.server("ssl_session_timeout 1s;").start();
+        let kp = setup.server("ssl_session_timeout 3s;").start();
         let connector = Connector::version(&authority, "a.test", version);
         assert_eq!(resumed(&kp, &connector, 2), 1);
-        wait::pause(Duration::from_millis(2500));
+        wait::pause(Duration::from_millis(4500));
         assert_eq!(resumed(&kp, &connector, 1), 0);
-    }
+    });
+}
+
+/// A test with either version of TLS, at the same time.
+fn of_both_versions(test: impl Fn(&'static SupportedProtocolVersion) + Sync) {
+    std::thread::scope(|scope| {
+        for version in [&TLS12, &TLS13] {
+            let test = &test;
+            scope.spawn(move || test(version));
+        }
+    });
 }
 
 /// Two kp with the same key are one to clients; a key that went from the first place to the second still opens tickets.
