@@ -19,7 +19,7 @@ const PACE: Duration = Duration::from_millis(50);
 /// Clients of the second part, each with its next request as soon as it has its answer.
 const CROWD: usize = 100;
 /// Longer than any answer of this takes.
-const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(20);
 
 const CONFIGURATION: &str = r#"
 %MAIN%

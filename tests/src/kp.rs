@@ -737,7 +737,12 @@ impl Kp {
     }
 
     fn stop(&mut self, masters: &[u32]) {
-        for signal in [Signal::SIGQUIT, Signal::SIGTERM, Signal::SIGKILL] {
+        // Who is killed leaves workers behind that complain: a busy machine has its time.
+        for (signal, limit_s) in [
+            (Signal::SIGQUIT, 3),
+            (Signal::SIGTERM, 15),
+            (Signal::SIGKILL, 3),
+        ] {
             let living = |pid: &&u32| process::alive(**pid);
             if self.nested {
                 process::signal(self.master_pid(), signal);
@@ -748,7 +753,7 @@ impl Kp {
             }
             let child = &mut self.child;
             let exited = &mut self.exited;
-            let ended = wait::happens(Duration::from_secs(3), || {
+            let ended = wait::happens(Duration::from_secs(limit_s), || {
                 *exited = exited.or_else(|| child.try_wait().ok().flatten());
                 exited.is_some() && !masters.iter().any(|pid| process::alive(*pid))
             });

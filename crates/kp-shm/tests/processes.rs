@@ -7,7 +7,7 @@
 
 mod family;
 
-use family::{end_of, start, wait};
+use family::{LIMIT_MS, end_of, only_test, start, wait};
 use kp_shm::{
     Counter, Key, PeerRow, Peers, PlaceZone, RateZone, Repair, Row, Shm, State, Taken, ZoneKind,
     ZonePlan,
@@ -21,10 +21,17 @@ const MAX_CONNS: u32 = 2;
 const SIGKILL: i32 = 9;
 
 fn main() {
+    only_test(
+        "tables_hold_whoever_is_killed",
+        tables_hold_whoever_is_killed,
+    );
+}
+
+fn tables_hold_whoever_is_killed() {
     let shm = Shm::create().expect("tables");
     assert!(shm.zones().prepare(&plan(ZoneKind::Places), 1));
     assert!(shm.zones().prepare(&plan(ZoneKind::Rate), 1));
-    let deadline_ms = monotonic_ms() + 60_000;
+    let deadline_ms = monotonic_ms() + LIMIT_MS;
     let mut workers: Vec<(i32, Row)> = (0..WORKERS)
         .map(|slot| start(&shm, 1, slot, |row, parent| work(&shm, row, parent)))
         .collect();

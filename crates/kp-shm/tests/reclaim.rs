@@ -7,7 +7,7 @@
 
 mod family;
 
-use family::{end_of, random, start, wait};
+use family::{LIMIT_MS, end_of, only_test, random, start, wait};
 use kp_shm::{Counter, Key, PeerRow, Repair, Row, Shm, State};
 use kp_sys::clock::monotonic_ms;
 use kp_sys::process::{self, Ending};
@@ -19,10 +19,12 @@ const KILLS: u64 = 100;
 /// Few, so that processes meet at them.
 const KEYS: u64 = 6;
 const SIGKILL: i32 = 9;
-/// Milliseconds in which everything is over, also on a machine that does much else.
-const LIMIT_MS: u64 = 120_000;
 
 fn main() {
+    only_test("rows_are_taken_back_and_kept", rows_are_taken_back_and_kept);
+}
+
+fn rows_are_taken_back_and_kept() {
     let shm = Shm::create().expect("tables");
     let region = Region::shared(KEYS as usize).expect("a region");
     let holders: &'static [AtomicU64] = region.cells();

@@ -151,7 +151,7 @@ fn logs_by_condition_and_by_name() {
 #[test]
 fn a_buffered_log_is_written_when_its_time_comes() {
     let text = "http { log_format short $uri; server { listen %LISTEN%;
-        access_log buffered.log short buffer=64k flush=700ms; access_log plain.log short; return 200; } }";
+        access_log buffered.log short buffer=64k flush=3s; access_log plain.log short; return 200; } }";
     let kp = Setup::new(text).start();
     kp.get("/a");
     assert_eq!(

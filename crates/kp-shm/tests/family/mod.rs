@@ -4,6 +4,27 @@ use kp_shm::{Row, Shm};
 use kp_sys::clock::monotonic_ms;
 use kp_sys::process::{self, Ending, Fork};
 
+/// The test of a program that is one: `main` must not have a second thread when it forks. A runner that wants to know what
+/// tests there are is told (`--list`), else it would run them at once, side by side and under no name.
+#[allow(clippy::print_stdout, reason = "the runner reads it")]
+pub(crate) fn only_test(name: &str, test: impl FnOnce()) {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let says = |word: &str| words.iter().any(|said| said == word);
+    let ignored = says("--ignored");
+    if says("--list") {
+        if !ignored {
+            println!("{name}: test");
+        }
+        return;
+    }
+    if !ignored && (!says("--exact") || says(name)) {
+        test();
+    }
+}
+
+/// How long a test may take: more than it does on a busy machine.
+pub(crate) const LIMIT_MS: u64 = 170_000;
+
 /// Forks a worker with a row of its own. It ends with what `work` gives, which is told the row and the parent's pid: a
 /// parent whose assertion failed is gone, and so must its workers be.
 pub(crate) fn start(
