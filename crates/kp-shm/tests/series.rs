@@ -76,7 +76,7 @@ fn look(shm: &Shm, before: u64) -> u64 {
         .map(|info| (info.kind, info.labels))
         .collect();
     let all = names.len();
-    names.sort_by_key(|name| format!("{name:?}"));
+    names.sort_by_cached_key(|name| format!("{name:?}"));
     names.dedup();
     assert_eq!(names.len(), all, "a name was there twice");
     assert!(

@@ -3,6 +3,7 @@
 use kp_shm::{Row, Shm};
 use kp_sys::clock::monotonic_ms;
 use kp_sys::process::{self, Ending, Fork};
+use std::time::Duration;
 
 /// The test of a program that is one: `main` must not have a second thread when it forks. A runner that wants to know what
 /// tests there are is told (`--list`), else it would run them at once, side by side and under no name.
@@ -57,14 +58,18 @@ pub(crate) fn end_of(pid: i32, deadline_ms: u64) -> Ending {
     ending.expect("an ending")
 }
 
-/// Until it is done.
+/// Until it is done. Who waits leaves the processors to those who work.
+#[allow(
+    clippy::disallowed_methods,
+    reason = "there is no loop that could wait"
+)]
 pub(crate) fn wait(deadline_ms: u64, mut done: impl FnMut() -> bool) {
     while !done() {
         assert!(
             monotonic_ms() < deadline_ms,
             "nothing happened for too long"
         );
-        std::thread::yield_now();
+        std::thread::sleep(Duration::from_micros(200));
     }
 }
 
