@@ -1,7 +1,7 @@
 //! Decoding a body: how many of the received bytes belong to it, and which of them are content.
 //!
-//! Decides: where a body ends for each framing, the chunk grammar (RFC 9112 §7.1, strictly: CRLF only, no whitespace,
-//! extensions checked and thrown away) and which trailer fields survive (RFC 9110 §6.5). Copies nothing but trailers:
+//! Decides: where a body ends for each framing, the chunk grammar (RFC 9112 §7.1, strictly: CRLF only, blanks only
+//! inside extensions; these are checked and thrown away) and which trailer fields survive (RFC 9110 §6.5). Copies nothing but trailers:
 //! content is told as a range of the caller's bytes. Does not decide the framing (`framing`) nor any size limit of
 //! the content.
 
@@ -47,11 +47,15 @@ enum State {
     Failed(BodyError),
 }
 
-/// Where in a chunk extension we are: `;` name [ `=` ( token / quoted-string ) ].
+/// Where in a chunk extension we are: `;` name [ `=` ( token / quoted-string ) ]. Around `;` and `=` there may be blanks
+/// (RFC 9112 §7.1.1), which a recipient must bear (RFC 9110 §5.6.3); at the end of the line there may not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Part {
+    /// Behind a blank: only another extension may follow.
+    Before,
     NameStart,
     Name,
+    NameEnd,
     ValueStart,
     Token,
     Quoted,
@@ -194,6 +198,10 @@ impl BodyDecoder {
                 size,
                 part: Part::NameStart,
             },
+            (State::Size { size, digits }, b' ' | b'\t') if digits > 0 => State::Extension {
+                size,
+                part: Part::Before,
+            },
             (State::Size { size, digits }, _) => {
                 let digit = char::from(byte)
                     .to_digit(16)
@@ -260,8 +268,13 @@ impl BodyDecoder {
 fn extension(part: Part, byte: u8) -> Result<Option<Part>, BodyError> {
     let next = match (part, byte) {
         (Part::Name | Part::Token | Part::QuotedEnd, b'\r') => return Ok(None),
-        (Part::Name | Part::Token | Part::QuotedEnd, b';') => Part::NameStart,
-        (Part::Name, b'=') => Part::ValueStart,
+        (Part::Before | Part::Name | Part::NameEnd | Part::Token | Part::QuotedEnd, b';') => {
+            Part::NameStart
+        }
+        (Part::Name | Part::NameEnd, b'=') => Part::ValueStart,
+        (Part::Before | Part::NameStart | Part::NameEnd | Part::ValueStart, b' ' | b'\t') => part,
+        (Part::Name, b' ' | b'\t') => Part::NameEnd,
+        (Part::Token | Part::QuotedEnd, b' ' | b'\t') => Part::Before,
         (Part::NameStart | Part::Name, _) if is_token_byte(byte) => Part::Name,
         (Part::ValueStart, b'"') => Part::Quoted,
         (Part::ValueStart | Part::Token, _) if is_token_byte(byte) => Part::Token,

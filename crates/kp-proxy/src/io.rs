@@ -154,7 +154,7 @@ pub struct FileFacts {
 pub enum FileError {
     /// ENOENT, ENOTDIR, ENAMETOOLONG.
     NotFound(String),
-    /// EACCES, or a directory without an index.
+    /// EACCES, ELOOP, EMLINK, or a directory without an index.
     Forbidden(String),
     /// The path is a directory and the URI lacks the slash.
     Directory,

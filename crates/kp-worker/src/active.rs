@@ -33,6 +33,8 @@ pub(crate) struct Active {
     pub(crate) charged: Option<UpstreamId>,
     /// A part of its request head is here.
     pub(crate) reading: bool,
+    /// Its request head could not be taken, so the client may be in the middle of what it sends.
+    pub(crate) head_refused: bool,
     /// What it waits for may be there before its moment comes.
     pub(crate) woken: bool,
     /// Until when it waits for the first addresses of a group; `NEVER`: it does not.
@@ -241,6 +243,7 @@ impl Active {
             line: None,
             charged: None,
             reading: false,
+            head_refused: false,
             woken: false,
             name_until_ms: NEVER,
             name_turn: 0,
@@ -309,6 +312,7 @@ impl Active {
             "a place that is never given back"
         );
         debug_assert!(!self.reading, "a head that is read for ever");
+        self.head_refused = false;
         self.woken = false;
         self.name_until_ms = NEVER;
         self.peer = None;

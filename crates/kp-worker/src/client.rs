@@ -194,6 +194,7 @@ impl Worker {
                 active.exchange.record.request_length = before as u64;
                 let failure = Failure::request_head(&error);
                 active.exchange.record.detail = Some(error.to_string());
+                active.head_refused = true;
                 Input::HeadFailed(failure)
             }
         };
@@ -281,7 +282,7 @@ impl Worker {
         let key = active.client;
         self.give_up_places(&mut active);
         let location = self.location(active.exchange.location);
-        let whole = active.request.whole;
+        let whole = active.request.whole && !active.head_refused;
         let (persistent, cut, out) = (active.persistent, active.cut, active.response.out);
         self.exchanges.remove(active.key);
         self.memory.forget(&mut active);

@@ -240,6 +240,10 @@ fn open_one(path: &Path, index: Option<&Vec<u8>>) -> Result<(File, FileFacts), F
 /// O_NONBLOCK of Linux.
 const NONBLOCK: i32 = 0o4000;
 
+/// Too many links on the way, of Linux.
+const ELOOP: i32 = 40;
+const EMLINK: i32 = 31;
+
 fn file_error(path: &Path, error: &io::Error) -> FileError {
     let text = format!(
         "open() \"{}\" failed ({})",
@@ -251,6 +255,7 @@ fn file_error(path: &Path, error: &io::Error) -> FileError {
             FileError::NotFound(text)
         }
         ErrorKind::PermissionDenied => FileError::Forbidden(text),
+        _ if matches!(error.raw_os_error(), Some(ELOOP | EMLINK)) => FileError::Forbidden(text),
         _ if crate::exhaustion::is_any(error) => FileError::Exhausted(text),
         _ => FileError::Other(text),
     }

@@ -14,7 +14,7 @@ fn a_refused_request_tells_nothing_of_another() {
     let origin = Origin::ok();
     let kp = Setup::base(&origin)
         .http(
-            "log_format v '$status [$host] [$uri] [$args] [$proxy_host] [$upstream_addr] [$request_id]'; \
+            "log_format v '$status $server_protocol [$host] [$uri] [$args] [$proxy_host] [$upstream_addr] [$request_id]'; \
              access_log v.log v;",
         )
         .start();
@@ -36,7 +36,7 @@ fn a_refused_request_tells_nothing_of_another() {
     let text = kp.text("v.log");
     let lines: Vec<&str> = text.lines().collect();
     assert!(
-        lines[0].starts_with("200 [other.example] [/secret] [token=1] ["),
+        lines[0].starts_with("200 HTTP/1.1 [other.example] [/secret] [token=1] ["),
         "{text}"
     );
     let id = |line: &str| line.rsplit('[').next().map(str::to_owned);
@@ -44,7 +44,12 @@ fn a_refused_request_tells_nothing_of_another() {
         lines[1].contains("] [] [-] [-] [-] [") || lines[1].contains("] [-] [-] [-] [-] ["),
         "{text}"
     );
+    assert!(
+        lines[1].starts_with("400 - ["),
+        "a line that was none has no protocol: {text}"
+    );
     assert!(lines[2].contains("] [/asked] [a=b] [-] [-] ["), "{text}");
+    assert!(lines[2].starts_with("400 HTTP/1.1 ["), "{text}");
     assert!(
         lines[1..].iter().all(|line| !line.contains("other")),
         "{text}"

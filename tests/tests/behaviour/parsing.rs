@@ -159,9 +159,13 @@ fn p04_legal_but_odd_is_served() {
         2,
     );
     origin.forget();
-    accepted(&kp, &post_chunked("1;a=b\r\nZ\r\n0\r\n\r\n"), 1);
+    for extension in [";a=b", " ; a = \"b\"", ";a;b=c\t; d"] {
+        let body = format!("1{extension}\r\nZ\r\n0{extension}\r\n\r\n");
+        accepted(&kp, &post_chunked(&body), 1);
+    }
+    assert!(origin.requests().iter().any(|request| request.body == b"Z"));
     assert!(
-        !origin.raw_text().contains("a=b"),
+        !origin.raw_text().contains("b\"") && !origin.raw_text().contains(";"),
         "a chunk extension is for one hop"
     );
     origin.forget();
@@ -208,6 +212,9 @@ fn p06_chunk_size_grammar() {
         "\t0\r\n\r\n",
         " 1\r\nZ\r\n0\r\n\r\n",
         "1\r\nZ0\r\n\r\n",
+        "1 \r\nZ\r\n0\r\n\r\n",
+        "1;a \r\nZ\r\n0\r\n\r\n",
+        "1;\r\nZ\r\n0\r\n\r\n",
     ] {
         refused_in_body(&kp, &origin, &post_chunked(body));
     }
@@ -320,4 +327,34 @@ fn bare_line_feeds_only_where_they_are_allowed() {
         .start();
     accepted(&lenient, b"GET / HTTP/1.1\nHost: t\n\n", 1);
     refused_in_body(&lenient, &origin, &post_chunked("1\nZ\n0\n\n"));
+}
+
+/// A client in the middle of its head must be able to read why it was refused: a connection that is closed at once
+/// would answer its next byte with a reset, and that may overtake the answer (RFC 9112 §9.6).
+///
+/// Shows: lingering_time, lingering_timeout
+#[test]
+fn a_refusal_is_not_lost_on_who_still_sends_its_head() {
+    let origin = Origin::ok();
+    let kp = kp_tests::Setup::base(&origin)
+        .http("lingering_time 1m; lingering_timeout 1m; large_client_header_buffers 2 2k;")
+        .start();
+    let long = "v".repeat(3000);
+    for (status, begun) in [
+        (400, "GET / HTTP/1.1\r\nBogus\r\n".to_owned()),
+        (400, "GET /a b HTTP/1.1\r\n".to_owned()),
+        (414, format!("GET /{long}")),
+        (431, format!("GET / HTTP/1.1\r\nX-A: {long}\r\n")),
+        (505, "GET / HTTP/3.0\r\n".to_owned()),
+    ] {
+        let mut client = kp.client();
+        client.send(&begun);
+        assert_eq!(client.response().status(), status, "{begun}");
+        assert_eq!(client.end_within(SOON), kp_tests::End::Closed, "{begun}");
+        for n in 0..20 {
+            let sent = client.send_for(b"X-B: 1\r\n", SOON);
+            assert_eq!(sent, 8, "write {n} behind {begun:?} met a reset");
+        }
+    }
+    assert_eq!(origin.raw_text(), "");
 }

@@ -146,6 +146,20 @@ fn missing_files_are_told_or_not() {
     );
 }
 
+/// A path that cannot be walked is forbidden, not a fault of kp's own, and the connection goes on.
+#[test]
+fn links_in_a_ring_are_forbidden() {
+    let kp = files("");
+    std::os::unix::fs::symlink("ring", kp.path("www/ring")).expect("a link");
+    let mut client = kp.client();
+    for _ in 0..2 {
+        let answer = client.ask("GET /ring HTTP/1.1\r\nHost: t\r\n\r\n");
+        assert_eq!(answer.status(), 403);
+    }
+    kp.wait_error("[error]");
+    kp.wait_error("Too many levels of symbolic links");
+}
+
 /// A second's worth is free, and the rest goes on second by second, with no upstream to wait for.
 ///
 /// Shows: limit_rate

@@ -29,9 +29,6 @@ fn chunk_sizes_that_are_none() {
         "\r\nZ\r\n0\r\n\r\n",
         "\t0\r\n\r\n",
         " 1\r\nZ\r\n0\r\n\r\n",
-        "5 \r\nhello\r\n0\r\n\r\n",
-        "5\t\r\nhello\r\n0\r\n\r\n",
-        "5 ;a\r\nhello\r\n0\r\n\r\n",
         "5\u{0}\r\nhello\r\n0\r\n\r\n",
         "INVALID!!!\r\n",
         "1\nZ\r\n0\r\n\r\n",
@@ -74,11 +71,18 @@ fn chunk_extensions_that_are_none() {
         ";;a",
         ";=b",
         ";a=",
-        "; a=b",
-        ";a =b",
-        ";a= b",
+        " ",
+        "\t",
+        "  a",
+        "; ",
+        ";a ",
+        ";a= ",
         ";a=b ",
+        ";a=\"b\"\t",
         ";a b",
+        ";a = b c",
+        ";a=b =c",
+        " ;a\n",
         ";a=\"b",
         ";a=\"b\"c",
         ";a=\"\u{1}\"",
@@ -116,6 +120,18 @@ fn odd_chunks_that_are_legal() {
         only("5;a;b=c;d=\"e; \\\" f\"\r\nhello\r\n0;last\r\n\r\n").body,
         b"hello"
     );
+    for blanks in [
+        " ;a",
+        "\t;a",
+        "; a",
+        ";\t a=b",
+        ";a =b",
+        ";a= b",
+        " ; a = b ; c\t=\t\"d\" ;e",
+    ] {
+        let body = format!("5{blanks}\r\nhello\r\n0{blanks}\r\n\r\n");
+        assert_eq!(only(&body).body, b"hello", "{}", body.escape_debug());
+    }
     assert_eq!(only("0000000000000000000001\r\nZ\r\n0\r\n\r\n").body, b"Z");
     assert_eq!(
         only("A\r\nhelloworld\r\na\r\nhelloworld\r\n000\r\n\r\n").body,

@@ -213,6 +213,8 @@ fn of_head(builtin: Builtin, head: &RequestHead, out: &mut Vec<u8>) -> Option<bo
     Some(match builtin {
         Builtin::Request => present(head.request_line(), out),
         Builtin::RequestUri => present(head.path_and_query(), out),
+        // Of a line that was none nothing is known.
+        Builtin::ServerProtocol if head.method_text().is_empty() => false,
         Builtin::ServerProtocol => bytes(
             match head.version {
                 Version::Http10 => b"HTTP/1.0",

@@ -235,6 +235,14 @@ fn what_is_not_there_has_no_value() {
 }
 
 #[test]
+fn a_line_that_was_none_has_no_protocol() {
+    let bed = bed();
+    let mut exchange = exchange(&bed);
+    exchange.request.head = kp_http::RequestHead::default();
+    assert_eq!(builtin(&bed, &mut exchange, "server_protocol"), None);
+}
+
+#[test]
 fn ip_version_6() {
     let bed = bed();
     let mut exchange = exchange(&bed);
