@@ -165,14 +165,26 @@ pub fn response_head(
     };
     body.write(out, exchange);
     head.connection(out, reply.keep);
+    let upgrade = asks_for_upgrade(exchange, status) && !heads.hidden.has(Known::Upgrade);
+    if upgrade {
+        out.extend_from_slice(b"Connection: upgrade\r\n");
+    }
     let pass = Pass {
-        upgrade: false,
+        upgrade,
         trailer: reply.framing == Framing::Chunked && head.location.proxy.pass_trailers,
     };
     write_fields(out, &head, pass, exchange, program, context);
     out.extend_from_slice(&exchange.response.carried);
     head.close(out, exchange, program, context);
     reply
+}
+
+/// RFC 9110 §15.5.22: a 426 must say what to upgrade to, and kp passes the upgrade on when the client asks for it.
+fn asks_for_upgrade(exchange: &Exchange, status: u16) -> bool {
+    let upstream = exchange.response.upstream.as_ref();
+    status == 426
+        && exchange.request.head.version == Version::Http11
+        && upstream.is_some_and(|head| head.find(Known::Upgrade).is_some())
 }
 
 /// Appends an interim response (RFC 9110 §15.2) as the client gets it; whether there is one to send. Only 103 is passed
@@ -366,7 +378,7 @@ impl Delimited {
 /// Fields that go through in some responses only.
 #[derive(Clone, Copy)]
 struct Pass {
-    /// `Upgrade`, in a 101.
+    /// `Upgrade`, in a 101 and a 426.
     upgrade: bool,
     /// `Trailer`, where trailers follow.
     trailer: bool,

@@ -361,14 +361,18 @@ fn text_line(entry: &Entry<'_>) -> Vec<u8> {
         let _ = write!(out, "*{connection} ");
     }
     for piece in text.chars() {
-        // One entry is one line.
-        let piece = if piece == '\n' || piece == '\r' {
-            ' '
-        } else {
-            piece
-        };
         let mut utf8 = [0; 4];
-        out.extend_from_slice(piece.encode_utf8(&mut utf8).as_bytes());
+        match piece {
+            // One entry is one line.
+            '\n' | '\r' => out.push(b' '),
+            // The path of a file may hold what a client sent; it must not speak to the reader's terminal.
+            _ if piece.is_control() && piece != '\t' => {
+                for byte in piece.encode_utf8(&mut utf8).bytes() {
+                    let _ = write!(out, "\\x{byte:02X}");
+                }
+            }
+            _ => out.extend_from_slice(piece.encode_utf8(&mut utf8).as_bytes()),
+        }
         if out.len() >= LINE_MAX {
             break;
         }
@@ -487,6 +491,12 @@ mod tests {
             "{text}"
         );
         assert_eq!(text.matches('\n').count(), 1);
+        let text = text_line(&entry(Level::Error, "a\u{1b}[31m\u{7f}\tb\u{85}"));
+        let text = String::from_utf8(text).unwrap();
+        assert!(
+            text.ends_with("17 a\\x1B[31m\\x7F\tb\\xC2\\x85\n"),
+            "{text}"
+        );
         assert_eq!(text.as_bytes()[4], b'/');
         assert_eq!(&text[19..20], " ");
     }
@@ -524,6 +534,9 @@ mod tests {
             let entry = Entry { connection, ..entry(Level::Warn, &text) };
             let line = text_line(&entry);
             proptest::prop_assert_eq!(memchr::memchr(b'\n', &line), Some(line.len() - 1));
+            let said = String::from_utf8(line).unwrap();
+            let spoken = said.trim_end().chars().any(|piece| piece.is_control() && piece != '\t');
+            proptest::prop_assert!(!spoken, "{}", said);
             let line = json_line(&entry);
             proptest::prop_assert_eq!(memchr::memchr(b'\n', &line), Some(line.len() - 1));
             let value: serde_json::Value = serde_json::from_slice(&line).unwrap();

@@ -144,6 +144,9 @@ fn missing_files_are_told_or_not() {
         kp.error_log().matches("No such file or directory").count(),
         1
     );
+    // What a client names does not begin a line of the log and does not speak to a terminal.
+    assert_eq!(kp.get("/%0Ax%1B%5B31m").status(), 404);
+    kp.wait_error("/ x\\x1B[31m\" failed");
 }
 
 /// A path that cannot be walked is forbidden, not a fault of kp's own, and the connection goes on.

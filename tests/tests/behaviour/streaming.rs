@@ -51,6 +51,26 @@ fn s01_an_upgrade_answered_with_200_is_an_ordinary_request() {
 }
 
 /// RFC 9110 §7.8: a server switches only to what the client offered, and says to what.
+/// An upgrade that the upstream asks for reaches the client, and the connection is still one of HTTP.
+#[test]
+fn s01_a_426_names_the_protocol() {
+    let origin = Origin::replying(
+        "HTTP/1.1 426 Upgrade Required\r\nUpgrade: websocket\r\nConnection: upgrade\r\nContent-Length: 2\r\n\r\nno",
+    );
+    let kp = Kp::base(&origin);
+    let mut client = kp.client();
+    for _ in 0..2 {
+        let answer = client.ask("GET / HTTP/1.1\r\nHost: t\r\n\r\n");
+        assert_eq!((answer.status(), answer.text().as_str()), (426, "no"));
+        assert_eq!(answer.field("upgrade"), Some("websocket"));
+        assert!(
+            answer.head.all("connection").contains(&"upgrade"),
+            "{:?}",
+            answer.head
+        );
+    }
+}
+
 #[test]
 fn s01_a_101_to_something_else_is_refused() {
     for fields in ["", "Upgrade: other\r\n", "Upgrade: websocket, other\r\n"] {

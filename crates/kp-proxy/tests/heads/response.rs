@@ -33,6 +33,27 @@ fn fields_of_this_hop_and_hidden_ones_stay_behind() {
     );
 }
 
+/// RFC 9110 §15.5.22 and §7.8: who is told to upgrade must learn to what.
+#[test]
+fn a_426_says_what_to_upgrade_to() {
+    let asking = "Connection: upgrade\r\n";
+    let upgrade = "Upgrade: websocket\r\n";
+    let response = format!("{asking}{upgrade}Content-Length: 0\r\n\r\n");
+    let own = format!("{OWN}Content-Length: 0\r\n");
+    let told = |status: &str| plain(&get("/", ""), &format!("HTTP/1.1 {status}\r\n{response}")).0;
+    assert_eq!(
+        told("426 Upgrade Required"),
+        format!("HTTP/1.1 426 Upgrade Required\r\n{own}{KEPT}{asking}{upgrade}\r\n")
+    );
+    assert_eq!(
+        told("400 Bad Request"),
+        format!("HTTP/1.1 400 Bad Request\r\n{own}{KEPT}\r\n")
+    );
+    let old = b"GET / HTTP/1.0\r\n\r\n";
+    let (head, _) = plain(old, &format!("HTTP/1.1 426 Upgrade Required\r\n{response}"));
+    assert!(!head.contains("pgrade:"), "{head}");
+}
+
 #[test]
 fn hidden_and_passed_by_configuration() {
     let world = World::new(
