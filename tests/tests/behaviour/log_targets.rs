@@ -2,7 +2,7 @@
 
 use kp_tests::kp::open_to_workers;
 use kp_tests::wait::{self, SOON};
-use kp_tests::{Kp, Port, Setup};
+use kp_tests::{End, Kp, Port, Setup};
 use nix::sys::signal::Signal;
 use std::fs;
 use std::io::Read;
@@ -340,9 +340,16 @@ fn a_full_disk_costs_lines_and_a_torn_one_costs_no_other() {
         .allow("write() failed for")
         .start();
     let worker = kp.worker_pid();
-    for n in 1..=12 {
-        assert_eq!(kp.get(&format!("/{n}")).status(), 200);
-    }
+    // A connection ends when the line is written.
+    let ask = |n: usize| {
+        let mut client = kp.client();
+        client.send(format!(
+            "GET /{n} HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n"
+        ));
+        assert_eq!(client.response().status(), 200);
+        assert_eq!(client.end_within(SOON), End::Closed);
+    };
+    (1..=12).for_each(ask);
     kp.wait_error("write() failed for");
     assert_eq!(log.metadata().expect("its length").len(), LIMIT);
     // Somebody makes room: the part of a line stays at the end.
@@ -350,9 +357,7 @@ fn a_full_disk_costs_lines_and_a_torn_one_costs_no_other() {
     std::os::unix::fs::FileExt::read_exact_at(&log, &mut end, LIMIT - 500).expect("lines");
     log.set_len(0).expect("no hole");
     fs::write(&path, &end).expect("lines");
-    for n in 13..=14 {
-        kp.get(&format!("/{n}"));
-    }
+    (13..=14).for_each(ask);
     assert_eq!(kp.worker_pid(), worker, "no worker died of it");
     let text = fs::read_to_string(&path).expect("a log");
     let (whole, torn): (Vec<&str>, Vec<&str>) = text
