@@ -36,6 +36,8 @@ pub struct ProxyHeader {
 /// Why bytes are no PROXY header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProxyHeaderError {
+    /// They do not even begin like one.
+    Missing,
     /// They do not follow the rules.
     Broken,
     /// A version that does not exist, behind the signature of the second.
@@ -63,8 +65,10 @@ impl ProxyHeader {
             binary(bytes)
         } else if begins(bytes, b"PROXY ") {
             line(bytes)
-        } else {
+        } else if bytes.starts_with(b"PROXY") {
             Err(ProxyHeaderError::Broken)
+        } else {
+            Err(ProxyHeaderError::Missing)
         }
     }
 

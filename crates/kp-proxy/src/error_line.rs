@@ -2,7 +2,7 @@
 
 use crate::log_escape::{json_string, visible};
 use crate::target::write_target;
-use crate::{Context, Exchange};
+use crate::{Context, Exchange, Reason};
 use kp_config::model::ListenAddress;
 
 /// Longest text of one fact in a JSON line; what is longer is cut, as nginx cuts its lines.
@@ -22,6 +22,13 @@ impl ErrorFacts {
             ("server", server.as_bytes().to_vec()),
         ];
         Self { known }
+    }
+
+    /// Names the reason of the end that this is about.
+    pub fn because(mut self, reason: Reason) -> Self {
+        self.known
+            .push(("reason", reason.token().as_bytes().to_vec()));
+        self
     }
 
     /// About a request.
@@ -70,7 +77,7 @@ impl ErrorFacts {
     pub fn write_text(&self, out: &mut String) {
         for (name, value) in &self.known {
             let quote = match *name {
-                "client" | "server" => "",
+                "client" | "server" | "reason" => "",
                 _ => "\"",
             };
             out.push_str(", ");

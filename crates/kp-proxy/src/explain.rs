@@ -72,8 +72,8 @@ impl Exchange {
         };
     }
 
-    /// Notes that the worker ends before the exchange does. One whose head is not complete was none yet.
-    pub fn explain_shutdown(&mut self) {
+    /// Notes that the worker ends before the exchange does, and why. One whose head is not complete was none yet.
+    pub fn explain_shutdown(&mut self, cause: Cause) {
         let phase = match self.machine.phase {
             machine::Phase::New => return,
             machine::Phase::Wait(WaitFor::Rate) => Phase::Route,
@@ -85,7 +85,7 @@ impl Exchange {
             machine::Phase::File => Phase::File,
             machine::Phase::Answer => Phase::SendResponse,
         };
-        self.explain_end(&Failure::new(phase, Cause::Shutdown));
+        self.explain_end(&Failure::new(phase, cause));
     }
 
     /// An upstream or a file answers, with its own status: whatever led there is not why the client gets this.

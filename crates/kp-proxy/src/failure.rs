@@ -46,6 +46,12 @@ pub enum Phase {
     SendResponse,
     /// A tunnel is open.
     Tunnel,
+    /// A client's connection is being accepted.
+    Accept,
+    /// A client's PROXY header is awaited.
+    ProxyHeader,
+    /// The TLS handshake with the client is under way.
+    ClientHandshake,
 }
 
 /// What happened.
@@ -171,6 +177,10 @@ pub enum Cause {
     FileBroken,
     /// `worker_shutdown_timeout` ended the exchange.
     Shutdown,
+    /// The worker was told to end at once.
+    FastStop,
+    /// The master was gone for so long that the worker ended.
+    Orphaned,
 }
 
 /// What becomes of the client connection.
@@ -268,7 +278,9 @@ impl Failure {
             | Cause::BodyInvalid
             | Cause::TunnelTimeout
             | Cause::FileBroken
-            | Cause::Shutdown => 0,
+            | Cause::Shutdown
+            | Cause::FastStop
+            | Cause::Orphaned => 0,
         }
     }
 
@@ -330,7 +342,9 @@ impl Failure {
             | Cause::OutOfMemory
             | Cause::Internal
             | Cause::FileBroken
-            | Cause::Shutdown => None,
+            | Cause::Shutdown
+            | Cause::FastStop
+            | Cause::Orphaned => None,
         }
     }
 
@@ -412,7 +426,9 @@ impl Failure {
             | Cause::BodyInvalid
             | Cause::TunnelTimeout
             | Cause::FileBroken
-            | Cause::Shutdown => After::Abort,
+            | Cause::Shutdown
+            | Cause::FastStop
+            | Cause::Orphaned => After::Abort,
             Cause::ClientGone | Cause::ClientCut => After::Gone,
         }
     }
@@ -500,6 +516,8 @@ impl Failure {
             Cause::Internal => Reason::Internal,
             Cause::FileBroken => Reason::FileError,
             Cause::Shutdown => Reason::Shutdown,
+            Cause::FastStop => Reason::FastStop,
+            Cause::Orphaned => Reason::Orphaned,
         }
     }
 
@@ -532,7 +550,7 @@ impl Failure {
             | Cause::StaleConnection
             | Cause::UpstreamStatus(_) => Level::Info,
             Cause::RateLimited { level, .. } | Cause::PlacesTaken { level, .. } => level,
-            Cause::Shutdown => Level::Notice,
+            Cause::Shutdown | Cause::FastStop | Cause::Orphaned => Level::Notice,
             Cause::ConnectFailed(errno) if !ORDINARY.contains(&errno) => Level::Crit,
             Cause::BodyTooLarge(_)
             | Cause::BadBody
@@ -607,7 +625,7 @@ impl Failure {
 
 impl Phase {
     /// Every one, in the order of their numbers.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 15] = [
         Self::RequestLine,
         Self::RequestHead,
         Self::Route,
@@ -620,6 +638,9 @@ impl Phase {
         Self::ReadBody,
         Self::SendResponse,
         Self::Tunnel,
+        Self::Accept,
+        Self::ProxyHeader,
+        Self::ClientHandshake,
     ];
 
     /// Its number in shared memory.
@@ -647,6 +668,9 @@ impl Phase {
             Self::ReadBody => "read_body",
             Self::SendResponse => "send_response",
             Self::Tunnel => "tunnel",
+            Self::Accept => "accept",
+            Self::ProxyHeader => "proxy_header",
+            Self::ClientHandshake => "client_handshake",
         }
     }
 }

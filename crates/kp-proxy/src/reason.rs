@@ -3,7 +3,7 @@
 //! Decides the word, whose side it is on, what it means, what usually causes it and where to look. The words stand in
 //! access logs as `$kp_reason`, in a metric's label, in a header (`kp_reason_header`) and in docs/reasons.md, which is
 //! written from this table. Does not decide which cause has which
-//! reason: that is [`crate::failure`]'s.
+//! reason: that is [`crate::failure`]'s, and [`crate::early`]'s for connections that end before there is a request.
 //!
 //! A reason's number is the cell that counts it, in memory that old and new workers share during a reload: rows are
 //! appended, never moved or reused, and a word never changes its meaning.
@@ -381,6 +381,118 @@ reasons! {
         "`health` says that no requests should come here.";
         "This worker is shutting down, has no memory left, or the group that was asked for has no usable peer.";
         "The answer itself says why.";
+    AcceptLimited = "accept_limited", Client, "limit_accept";
+        "The address opened more connections than `limit_accept` allows; the connection was closed before a byte was read.";
+        "A client that opens a connection for every request; many clients behind one address; a flood.";
+        "The error log at `info` has the addresses and the zone; raise `rate` or `burst` where they are clients of yours.";
+    OutOfDescriptors = "out_of_descriptors", Own, "worker_rlimit_nofile";
+        "No descriptor was left for a new connection: it was accepted and closed, so that the client does not wait in vain.";
+        "A limit on open files below twice `worker_connections` (a proxied request has two connections); files and logs take some, too.";
+        "The error log at `crit` (`accept4() failed (24: Too many open files)`: `worker_rlimit_nofile`; 23: the whole system's, `fs.file-max`); the metric `kp_descriptors_open`.";
+    ClientSilent = "client_silent", Client, "client_header_timeout";
+        "Nothing came over a new connection within `client_header_timeout`. It is only counted.";
+        "Connections that browsers open in advance: harmless. With many at once from few addresses, an attack that holds connections.";
+        "The error log at `info` has the addresses; `worker_connections` if there are too many of them; `limit_accept`.";
+    ProxyHeaderMissing = "proxy_header_missing", Client, "listen";
+        "The address has `listen … proxy_protocol`, and the connection does not begin with a PROXY header.";
+        "The load balancer does not send the header (its setting for the PROXY protocol), or somebody connects past it.";
+        "The error log has the address and what came instead; the load balancer's setting; a `listen` without `proxy_protocol` for direct clients.";
+    ProxyHeaderBroken = "proxy_header_broken", Client, "listen";
+        "The connection begins with a PROXY header that cannot be read.";
+        "Something between adds a header of its own to the one that is there, or writes it by hand; a version kp does not know; bytes that were changed on their way.";
+        "The error log has the address and what is wrong.";
+    ProxyHeaderTimeout = "proxy_header_timeout", Client, "client_header_timeout";
+        "A PROXY header began and was not complete within `client_header_timeout`.";
+        "A load balancer that stalls; an attack that sends slowly.";
+        "The error log at `info` has the addresses; the load balancer's own log.";
+    ProxyHeaderCut = "proxy_header_cut", Client, "";
+        "The connection was closed within its PROXY header.";
+        "A load balancer that was stopped at that moment; a scanner.";
+        "The error log at `info` has the addresses.";
+    ProxyUntrusted = "proxy_untrusted", Client, "set_real_ip_from";
+        "The address has `listen … proxy_protocol`, and the connection comes from somebody whom `set_real_ip_from` does not name.";
+        "A load balancer with a new address; somebody connects past it.";
+        "The error log has the address; add it to `set_real_ip_from` if it is yours.";
+    TlsSilent = "tls_silent", Client, "ssl_handshake_timeout";
+        "Nothing came over a new connection to a port with TLS within `ssl_handshake_timeout`. It is only counted.";
+        "Connections that browsers open in advance: harmless. With many at once from few addresses, an attack that holds connections.";
+        "The error log at `info` has the addresses; without `ssl_handshake_timeout` it is the time of `client_header_timeout`; `limit_accept`.";
+    TlsTimeout = "tls_timeout", Client, "ssl_handshake_timeout";
+        "The client began a TLS handshake and did not complete it within `ssl_handshake_timeout`.";
+        "A client that went out of reach; an attack that sends slowly; if it is always the same network, one that drops large packets (kp's certificates do not arrive).";
+        "The error log at `info` has the addresses; a shorter chain in `ssl_certificate`, or the MTU on the way; without `ssl_handshake_timeout` it is the time of `client_header_timeout`.";
+    TlsCut = "tls_cut", Client, "";
+        "The client closed in the middle of a TLS handshake, without an alert that says why.";
+        "A user left; a scanner; a client that does not like the certificate and does not say so; a load balancer that checks with half a handshake.";
+        "The error log at `info` has the addresses (`104: Connection reset by peer`: it broke off); ask with `openssl s_client` whether the certificate is as it should be.";
+    TlsVersion = "tls_version", Client, "ssl_protocols";
+        "No version of TLS is spoken by both sides. kp speaks 1.2 and 1.3, and of them what `ssl_protocols` names.";
+        "An old client (Android 4, Java 7, Windows 7 without updates) or device; a scanner that tries old versions.";
+        "The error log at `info` has the addresses; `ssl_protocols`. There is no way to speak TLS 1.0 or 1.1 with kp.";
+    TlsCipher = "tls_cipher", Client, "ssl_ciphers";
+        "No cipher suite is known to both sides, or none that goes with the kind of key in `ssl_certificate`.";
+        "An old client, or one that knows RSA only where the certificate has an ECDSA key; an `ssl_ciphers` that leaves too little.";
+        "`ssl_ciphers`; a second `ssl_certificate` with an RSA key; a log with `$ssl_ciphers` of those who come through.";
+    TlsGroup = "tls_group", Client, "ssl_ecdh_curve";
+        "No group for the key exchange is known to both sides.";
+        "An `ssl_ecdh_curve` that leaves too little; an old or very strict client.";
+        "`ssl_ecdh_curve` (`auto` has all); a log with `$ssl_curves` of those who come through.";
+    TlsSignature = "tls_signature", Client, "ssl_certificate";
+        "The client knows no signature that the key of the certificate can make.";
+        "A client that knows RSA only, and a certificate with an ECDSA key, or the other way round.";
+        "A second `ssl_certificate` with the other kind of key.";
+    TlsApplication = "tls_alpn", Client, "";
+        "The client asks by ALPN for protocols that kp does not speak, and not for HTTP/1.1.";
+        "A client that speaks HTTP/2 only (gRPC), a mail or ACME (`acme-tls/1`) client at the wrong port.";
+        "The client's settings; kp offers `http/1.1`, `http/1.0`, `http/0.9`.";
+    TlsOutdated = "tls_outdated", Client, "";
+        "The client's hello lacks something that kp insists on, such as the extended master secret in TLS 1.2 or a key share in TLS 1.3.";
+        "A very old or hand-written TLS library; a scanner.";
+        "The error log at `info` names what is missing, and has the addresses.";
+    TlsRefused = "tls_refused", Client, "ssl_reject_handshake";
+        "The client asks for no name, or for one that is not served here, and `ssl_reject_handshake` is on.";
+        "Scanners that go by address; a name that points here and has no server yet, or a misspelt `server_name`.";
+        "The error log at `info` has the addresses; `server_name` of the servers at this address.";
+    TlsNoCertificate = "tls_no_certificate", Own, "ssl_certificate";
+        "There is no certificate for the name the client asks for: its variables name none, or the file cannot be loaded.";
+        "A file that is missing, cannot be read by the workers, or does not match its key; a name that is not among the files.";
+        "The error log at `error` names the file and says why; `ssl_certificate` of the server.";
+    TlsUntrusted = "tls_untrusted", Client, "ssl_certificate";
+        "The client refused the certificate: it does not know who signed it (alert `unknown_ca`).";
+        "The intermediate certificates are missing in `ssl_certificate`; a self-signed certificate or an authority of your own that this client was not given.";
+        "`openssl s_client -connect ADDRESS -servername NAME` says whether the chain is whole; if all clients do it, it is the chain, if one does, its trust store.";
+    TlsExpired = "tls_expired", Client, "ssl_certificate";
+        "The client refused the certificate: for it, it has expired (alert `certificate_expired`).";
+        "The certificate has expired, or one in its chain; or the client's clock is wrong.";
+        "`kp_certificate_expiry_timestamp_seconds`, the status page; `ssl_certificate` after a renewal: kp takes up changed files with `ssl_certificate_reload`, or at a reload.";
+    TlsCertificateRefused = "tls_certificate_refused", Client, "ssl_certificate";
+        "The client refused the certificate and did not say precisely why (alerts `bad_certificate`, `certificate_unknown`, `unsupported_certificate`, `certificate_revoked`).";
+        "The name it asked for is not in the certificate, the chain is not trusted, or it pins another certificate. Many clients have one alert for all of these.";
+        "The error log at `info` names the alert; `openssl s_client -connect ADDRESS -servername NAME`; the names in the certificate beside `server_name`.";
+    TlsAlert = "tls_alert", Client, "";
+        "The client ended the handshake with an alert that is not about the certificate.";
+        "It found nothing acceptable in what was chosen (`handshake_failure`, `insufficient_security`), it was cancelled (`user_canceled`), or it found the messages wrong.";
+        "The error log at `info` names the alert (RFC 8446 section 6.2), and has the addresses; the client's own log.";
+    TlsClientCertificate = "tls_client_certificate", Client, "ssl_verify_client";
+        "The client's certificate cannot be read, or the client could not prove that it has the key.";
+        "A certificate and a key that do not belong together at the client; a kind of key that kp does not verify.";
+        "The error log at `info` says why. A certificate that is missing, has expired or is not trusted is answered in HTTP: `no_client_certificate`, `client_certificate`.";
+    TlsMalformed = "tls_malformed", Client, "";
+        "What came over a connection to a port with TLS begins like TLS and is none.";
+        "A scanner; another protocol at this port; a client that is broken.";
+        "The error log at `info` says what is wrong, and has the addresses.";
+    TlsViolation = "tls_violation", Client, "";
+        "The client sent a TLS message that has no place there, or a record that does not decrypt.";
+        "A broken TLS library; something between changes bytes; an attack; a client that wants to renegotiate, which kp does not.";
+        "The error log at `info` says what is wrong, and has the addresses.";
+    FastStop = "fast_stop", Own, "";
+        "kp, or this worker, was told to end at once (TERM or INT), and the request was not complete.";
+        "`kp -s stop`, a service manager or container runtime that sends TERM; somebody killed a worker.";
+        "`kp -s quit`, or `stop_signal graceful`, lets requests finish first; the service manager's log says who stopped it.";
+    Orphaned = "orphaned", Own, "";
+        "The master process was gone, and its workers had 15 seconds to finish what they had.";
+        "The master was killed (`kill -9`, out of memory).";
+        "The error log (`the master process is gone`), the kernel's log; what runs now: `kp status`.";
 }
 
 /// Cells there are for counting reasons.
@@ -479,6 +591,8 @@ mod tests {
             (Reason::ConnectFailed, 23),
             (Reason::Shutdown, 53),
             (Reason::NotReady, 72),
+            (Reason::AcceptLimited, 73),
+            (Reason::Orphaned, 100),
         ] {
             assert_eq!(reason.index(), number, "{}", reason.token());
         }

@@ -15,8 +15,10 @@ pub enum TlsError {
     Incompatible(PeerIncompatible),
     /// The peer broke the protocol, or something in between the bytes.
     Protocol(Error),
-    /// The virtual host refuses handshakes (`ssl_reject_handshake`), or has no certificate that the client can use.
+    /// The virtual host refuses handshakes (`ssl_reject_handshake`).
     Rejected,
+    /// There is no certificate to show for the name that was asked for.
+    NoCertificate,
     /// A message of the handshake is longer than any honest one.
     TooLong,
     /// Nothing can be sent any more: close_notify was sent, or the handshake is not over.
@@ -29,7 +31,7 @@ impl From<Error> for TlsError {
             Error::AlertReceived(alert) => Self::Alert(alert),
             Error::PeerIncompatible(why) => Self::Incompatible(why),
             Error::InvalidCertificate(why) => Self::Certificate(Reason::of_rustls(&why)),
-            Error::General(_) => Self::Rejected,
+            Error::General(_) => Self::NoCertificate,
             Error::InvalidMessage(InvalidMessage::HandshakePayloadTooLarge) => Self::TooLong,
             error => Self::Protocol(error),
         }
@@ -44,6 +46,7 @@ impl fmt::Display for TlsError {
             Self::Incompatible(why) => write!(out, "nothing in common with the peer: {why:?}"),
             Self::Protocol(error) => write!(out, "{error}"),
             Self::Rejected => write!(out, "the handshake was rejected for this name"),
+            Self::NoCertificate => write!(out, "there is no certificate for this name"),
             Self::TooLong => write!(out, "a handshake message is too long"),
             Self::NotOpen => write!(out, "the connection is not open for sending"),
         }

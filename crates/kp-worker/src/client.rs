@@ -4,6 +4,7 @@
 
 use crate::active::{Active, NEVER, READ_MIN, RequestStage};
 use crate::ages::Waits;
+use crate::early::{Parting, early_phase, tls_reason};
 use crate::reactor::Worker;
 use crate::remote::Remote;
 use crate::token::{Key, Kind};
@@ -11,8 +12,7 @@ use crate::transport::{Received, Transport};
 use crate::wheel::TimerId;
 use kp_config::model::{Level, LingeringClose, Location};
 use kp_http::ProxyHeader;
-use kp_proxy::Input;
-use kp_proxy::{Cause, Failure, Phase};
+use kp_proxy::{Cause, Failure, Input, Phase, Reason};
 use kp_shm::Counter;
 use std::rc::Rc;
 
@@ -127,7 +127,7 @@ impl Worker {
                 }
                 Received::Nothing => break self.await_head(key),
                 Received::End | Received::Cut | Received::Broken(_) if client.input.is_empty() => {
-                    return self.close_client(key);
+                    return self.close_client(key, Parting::InOrder);
                 }
                 Received::End | Received::Cut | Received::Broken(_) => {
                     return self.give_up_head(key, Cause::ClientCut);
@@ -271,7 +271,7 @@ impl Worker {
                 "client sent invalid header line: \"{}\" while reading client request headers",
                 name.escape_debug()
             );
-            self.log_client(active.client, Level::Info, &text);
+            self.log_client(active.client, Level::Info, &text, None);
         }
         let first = Some(input);
         self.drive_from(active, first);
@@ -298,7 +298,7 @@ impl Worker {
                 // Without a length or chunks only a reset tells the client that the body is not whole.
                 let _ = kp_sys::socket::reset_on_close(&client.transport.fd);
             }
-            return self.close_client(key);
+            return self.close_client(key, Parting::InOrder);
         }
         if persistent && whole {
             return self.keep_alive(key, location);
@@ -352,7 +352,7 @@ impl Worker {
             LingeringClose::Always => true,
         };
         if !linger {
-            return self.close_client(key);
+            return self.close_client(key, Parting::InOrder);
         }
         // The client is about to see the end.
         self.flush_logs(false);
@@ -360,7 +360,7 @@ impl Worker {
             return;
         };
         if !client.transport.end(&mut self.buffers) {
-            return self.close_client(key);
+            return self.close_client(key, Parting::InOrder);
         }
         self.client_ages.join(key.index, Waits::Linger, now_ms);
         client.phase = ClientPhase::Linger;
@@ -394,7 +394,7 @@ impl Worker {
                 }
                 Received::Nothing => return,
                 Received::End | Received::Cut | Received::Broken(_) => {
-                    return self.close_client(key);
+                    return self.close_client(key, Parting::InOrder);
                 }
             }
         }
@@ -412,7 +412,7 @@ impl Worker {
             ClientPhase::Preamble => self.preamble_timeout(key),
             ClientPhase::Handshake => self.client_handshake_timeout(key),
             ClientPhase::Exchange => self.enqueue_client(key),
-            ClientPhase::Linger => self.close_client(key),
+            ClientPhase::Linger => self.close_client(key, Parting::InOrder),
             ClientPhase::Head if client.deadline_ms > now_ms => {
                 let (timer, deadline_ms) = (client.timer, client.deadline_ms);
                 self.wheel.arm(timer, deadline_ms);
@@ -427,17 +427,17 @@ impl Worker {
                     .peek(key)
                     .is_some_and(|client| client.active.is_none())
                 {
-                    self.close_client(key);
+                    self.close_client(key, Parting::InOrder);
                 }
             }
             ClientPhase::Head => {
-                let timeout = if client.requests > 0 {
-                    Counter::TimeoutsClientIdle
-                } else {
-                    Counter::TimeoutsClientHeader
-                };
-                self.counters.increment(timeout);
-                self.close_client(key);
+                if client.requests > 0 {
+                    self.counters.increment(Counter::TimeoutsClientIdle);
+                    return self.close_client(key, Parting::InOrder);
+                }
+                self.counters.increment(Counter::TimeoutsClientHeader);
+                let text = "client timed out (110: Connection timed out) while waiting for request";
+                self.end_early(key, Reason::ClientSilent, Level::Info, text);
             }
         }
     }
@@ -454,7 +454,7 @@ impl Worker {
         };
         let limits = &self.fronts.at(client, &self.listeners).limits;
         let Some(mut active) = client.active.and_then(|active| self.exchanges.lend(active)) else {
-            return self.close_client(key);
+            return self.close_client(key, Parting::InOrder);
         };
         let head = &mut active.exchange.request.head;
         active.exchange.record.request_length = client.input.len() as u64;
@@ -466,12 +466,9 @@ impl Worker {
     }
 
     /// Ends a client connection at once.
-    pub(crate) fn close_client(&mut self, key: Key) {
-        let broken = self.clients.at(key).map(|client| &mut client.transport);
-        if let Some(error) = broken.and_then(Transport::take_failure) {
-            let text = format!("SSL_read() failed (SSL: {error})");
-            self.log_client(key, Level::Info, &text);
-        }
+    pub(crate) fn close_client(&mut self, key: Key, parting: Parting) {
+        let parting = self.broken_tls(key).unwrap_or(parting);
+        self.note_parting(key, parting);
         let Some(mut client) = self.clients.remove(key) else {
             return;
         };
@@ -515,9 +512,21 @@ impl Worker {
         }
     }
 
+    /// TLS of this client that broke after its handshake is told of, and explains its end where no request does.
+    fn broken_tls(&mut self, key: Key) -> Option<Parting> {
+        let client = self.clients.at(key)?;
+        let error = client.transport.take_failure()?;
+        let between = client.phase == ClientPhase::Head && client.active.is_none();
+        let reason = between.then(|| tls_reason(&error));
+        let phase = early_phase(client);
+        let text = format!("SSL_read() failed (SSL: {error})");
+        self.log_client(key, Level::Info, &text, reason);
+        reason.map(|reason| Parting::early(phase, reason))
+    }
+
     /// The same without waiting for the log, where nothing is written of it: its descriptor is free at once.
-    pub(crate) fn close_silent(&mut self, key: Key) {
-        self.close_client(key);
+    pub(crate) fn close_silent(&mut self, key: Key, parting: Parting) {
+        self.close_client(key, parting);
         if let Some(mut transport) = self.leaving.pop() {
             transport.part(&mut self.buffers);
         }

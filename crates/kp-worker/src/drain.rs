@@ -4,6 +4,7 @@ use crate::active::NEVER;
 use crate::client::ClientPhase;
 use crate::reactor::Worker;
 use kp_config::model::Location;
+use kp_proxy::Cause;
 use kp_shm::State;
 
 /// Grace for idle connections where no successor generation serves: they can only be closed.
@@ -22,8 +23,10 @@ pub(crate) struct Drain {
     started_ms: u64,
     /// Another generation is serving, so a client that is told to go finds a new connection.
     successor: bool,
-    /// `worker_shutdown_timeout`.
+    /// `worker_shutdown_timeout`, or the time of an orphan.
     end_ms: u64,
+    /// Which of them it is.
+    end_cause: Cause,
     /// When the last listeners are closed.
     last_accept_ms: u64,
 }
@@ -86,6 +89,7 @@ impl Worker {
             started_ms: now_ms,
             successor: self.successor,
             end_ms: limit_ms.map_or(NEVER, |limit_ms| now_ms + limit_ms),
+            end_cause: Cause::Shutdown,
             last_accept_ms: now_ms + LAST_ACCEPT_MS,
         };
         self.drain = Some(drain);
@@ -123,8 +127,11 @@ impl Worker {
         self.begin_drain();
         let now_ms = self.clock.mono_ms;
         self.close_listeners(true);
-        if let Some(drain) = &mut self.drain {
-            drain.end_ms = drain.end_ms.min(now_ms + ORPHAN_MS);
+        if let Some(drain) = &mut self.drain
+            && now_ms + ORPHAN_MS < drain.end_ms
+        {
+            drain.end_ms = now_ms + ORPHAN_MS;
+            drain.end_cause = Cause::Orphaned;
         }
     }
 
@@ -143,15 +150,10 @@ impl Worker {
         if self.clock.mono_ms < drain.end_ms {
             return false;
         }
-        // worker_shutdown_timeout: tunnels and all.
+        // Tunnels and all.
         for key in self.clients.keys() {
-            let active = self.clients.peek(key).and_then(|client| client.active);
-            if let Some(mut active) = active.and_then(|active| self.exchanges.lend(active)) {
-                active.exchange.explain_shutdown();
-                self.log_once(&mut active);
-                self.exchanges.restore(active.key, active);
-            }
-            self.close_client(key);
+            let parting = self.explain_cut(key, drain.end_cause);
+            self.close_client(key, parting);
         }
         true
     }

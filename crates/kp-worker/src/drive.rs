@@ -1,6 +1,7 @@
 //! Drives an exchange: lets bytes move, tells the machine what happened, performs what it asks for.
 
 use crate::active::{Active, RequestStage, ResponseStage};
+use crate::early::Parting;
 use crate::reactor::Worker;
 use crate::token::{Key, Kind};
 use crate::upstream::UpstreamPhase;
@@ -65,7 +66,7 @@ impl Worker {
                 self.log_once(&mut active);
                 let client = active.client;
                 self.exchanges.restore(active.key, active);
-                self.close_client(client);
+                self.close_client(client, Parting::InOrder);
             }
         }
     }

@@ -5,6 +5,7 @@
 //! thousand of them at once must not hold up who is already here.
 
 use crate::client::ClientPhase;
+use crate::early::{Parting, tls_reason};
 use crate::jobs::errno_text;
 use crate::pairs::{Loaded, Needed};
 use crate::reactor::Worker;
@@ -12,9 +13,9 @@ use crate::secure::{Secure, Shake};
 use crate::token::{self, Key, Kind};
 use crate::upstream::UpstreamPhase;
 use kp_config::model::Level;
-use kp_proxy::{Cause, ClientVerdict, Failure, Input, Phase, TlsFacts, TlsOffer};
+use kp_proxy::{Cause, ClientVerdict, Failure, Input, Phase, Reason, TlsFacts, TlsOffer};
 use kp_shm::Counter;
-use kp_tls::{ClientHello, Pair, Reason, TlsError, Verdict};
+use kp_tls::{ClientHello, Pair, TlsError, Verdict};
 use std::io;
 
 /// Handshakes that go one step in a turn: a third of a millisecond with P-256, one with RSA.
@@ -58,9 +59,10 @@ impl Worker {
             Shake::Blocked => {}
             Shake::Plain(bytes) => self.client_is_plain(key, bytes),
             Shake::Failed(error) => {
-                self.client_unshaken(key, &format!("SSL_do_handshake() failed (SSL: {error})"));
+                let text = format!("SSL_do_handshake() failed (SSL: {error})");
+                self.client_unshaken(key, tls_reason(&error), &text);
             }
-            Shake::Ended(errno) => self.client_unshaken(key, &peer_closed(errno)),
+            Shake::Ended(errno) => self.client_ended(key, errno),
         }
     }
 
@@ -89,7 +91,7 @@ impl Worker {
                     client.transport.wait_for_pairs(facts);
                 }
             }
-            Needed::Nameless => self.refuse_client(key, "no certificate is named for it"),
+            Needed::Nameless => self.refuse_client(key, facts, "no certificate is named for it"),
         }
     }
 
@@ -102,13 +104,13 @@ impl Worker {
         let accepted = match self.tls.server(facts.server) {
             Some(server) if pairs.is_empty() => server.accept(&mut alert),
             Some(server) => server.accept_with(pairs, &mut alert),
-            None => Err(TlsError::Rejected),
+            None => Err(TlsError::NoCertificate),
         };
         let (transport, pool) = (&mut client.transport, &mut self.buffers);
         let shake = match accepted {
             Ok(session) => transport.answer_hello(session, facts, &mut client.input, pool),
             Err(error) => {
-                transport.refuse_hello(&alert, pool);
+                transport.refuse_hello(facts, &alert, pool);
                 Shake::Failed(error)
             }
         };
@@ -127,20 +129,20 @@ impl Worker {
         };
         match self.keep_client_pairs(facts.server, loaded) {
             Ok(pairs) => self.accept_client(key, facts, &pairs),
-            Err(why) => self.refuse_client(key, &why),
+            Err(why) => self.refuse_client(key, facts, &why),
         }
     }
 
     /// There is no certificate for a client, through no fault of its own.
-    fn refuse_client(&mut self, key: Key, why: &str) {
+    fn refuse_client(&mut self, key: Key, facts: TlsFacts, why: &str) {
         if let Some(client) = self.clients.at(key) {
             client
                 .transport
-                .refuse_hello(&INTERNAL_ERROR, &mut self.buffers);
+                .refuse_hello(facts, &INTERNAL_ERROR, &mut self.buffers);
         }
         self.counters.increment(Counter::TlsHandshakesFailed);
-        self.log_client(key, Level::Error, &format!("{why} while SSL handshaking"));
-        self.close_client(key);
+        let text = format!("{why} while SSL handshaking");
+        self.end_early(key, Reason::TlsNoCertificate, Level::Error, &text);
     }
 
     /// The handshake is over: the first request may be here already.
@@ -192,10 +194,25 @@ impl Worker {
     }
 
     /// A client's handshake came to nothing.
-    fn client_unshaken(&mut self, key: Key, text: &str) {
+    fn client_unshaken(&mut self, key: Key, reason: Reason, text: &str) {
         self.counters.increment(Counter::TlsHandshakesFailed);
-        self.log_client(key, Level::Info, &format!("{text} while SSL handshaking"));
-        self.close_client(key);
+        let text = format!("{text} while SSL handshaking");
+        self.end_early(key, reason, Level::Info, &text);
+    }
+
+    /// A client left within its handshake. One that has sent nothing looked whether the port is open, as load balancers do.
+    fn client_ended(&mut self, key: Key, errno: Option<i32>) {
+        let Some(client) = self.clients.peek(key) else {
+            return;
+        };
+        let text = peer_closed(errno);
+        if !client.transport.is_untouched() {
+            return self.client_unshaken(key, Reason::TlsCut, &text);
+        }
+        self.counters.increment(Counter::TlsHandshakesFailed);
+        let text = format!("{text} while SSL handshaking");
+        self.log_client(key, Level::Info, &text, None);
+        self.close_client(key, Parting::InOrder);
     }
 
     /// A client's handshake has had its time. While draining, the time of one that has not begun ends early, and with a read that says
@@ -216,12 +233,17 @@ impl Worker {
                 .peek(key)
                 .is_some_and(|client| client.transport.is_untouched());
             if untouched {
-                self.close_client(key);
+                self.close_client(key, Parting::InOrder);
             }
             return;
         }
         self.counters.increment(Counter::TimeoutsClientHeader);
-        self.client_unshaken(key, "client timed out (110: Connection timed out)");
+        let reason = if client.transport.is_untouched() {
+            Reason::TlsSilent
+        } else {
+            Reason::TlsTimeout
+        };
+        self.client_unshaken(key, reason, "client timed out (110: Connection timed out)");
     }
 
     /// Puts an upstream into the queue of handshakes once.
@@ -371,8 +393,8 @@ impl Worker {
     }
 
     /// nginx's sentence about a certificate that does not hold.
-    fn certificate_text(&self, key: Key, reason: Reason) -> String {
-        if reason == Reason::HostnameMismatch {
+    fn certificate_text(&self, key: Key, reason: kp_tls::Reason) -> String {
+        if reason == kp_tls::Reason::HostnameMismatch {
             let name = self
                 .upstreams
                 .peek(key)

@@ -14,6 +14,7 @@ mod clock;
 mod discard;
 mod drain;
 mod drive;
+mod early;
 pub mod error_log;
 mod exhaustion;
 mod facts;

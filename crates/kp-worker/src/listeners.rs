@@ -7,6 +7,7 @@ use crate::token::{Key, Kind};
 use kp_config::Config;
 use kp_config::model::{AcceptLimit, ListenerId, LocationId, ServerId, VirtualHost};
 use kp_http::HeadLimits;
+use kp_proxy::Reason;
 use kp_shm::Counter;
 use mio::unix::SourceFd;
 use mio::{Interest, Token};
@@ -177,15 +178,14 @@ impl Worker {
             return true;
         }
         self.counters.increment(Counter::ConnectionsLimited);
-        log::info!(
+        let zones = &self.config.http.rate_zones;
+        let zone = zones.get(limit.zone.index());
+        let text = format!(
             "limiting connections of {} by zone \"{}\" of limit_accept",
             remote.ip(),
-            self.config
-                .http
-                .rate_zones
-                .get(limit.zone.index())
-                .map_or("", |zone| zone.name.as_str())
+            zone.map_or("", |zone| zone.name.as_str())
         );
+        self.turn_away(listener, Some(remote), Reason::AcceptLimited, Some(&text));
         false
     }
 
@@ -261,6 +261,7 @@ impl Worker {
         }
         self.counters.increment(Counter::ConnectionsAccepted);
         self.counters.increment(Counter::ConnectionsRefused);
+        self.turn_away(index as u16, None, Reason::OutOfDescriptors, None);
         self.spare_fd = kp_sys::process::spare_descriptor().ok();
     }
 

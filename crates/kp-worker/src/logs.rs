@@ -5,6 +5,7 @@
 //! terminal whose reader does not read, nobody waits for it.
 
 use crate::active::Active;
+use crate::early::name_of;
 use crate::error_log::{self, Entry};
 use crate::line_outlet::{self, LineOutlet};
 use crate::log_file;
@@ -13,7 +14,7 @@ use crate::pending::Pending;
 use crate::reactor::Worker;
 use crate::token::Key;
 use kp_config::Config;
-use kp_config::model::{AccessLogTarget, Level, LogFileCacheId, LogFileId};
+use kp_config::model::{AccessLogTarget, Level, LogFileCacheId, LogFileId, ServerId};
 use kp_config::template::{Builtin, Variable};
 use kp_proxy::{ErrorFacts, Reason};
 use kp_shm::Counter;
@@ -22,6 +23,7 @@ use kp_sys::poll::{self, Interest};
 use std::ffi::OsString;
 use std::fs::File;
 use std::io;
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
@@ -338,7 +340,7 @@ impl Worker {
     }
 
     /// Writes about a client that has no routed exchange.
-    pub(crate) fn log_client(&self, key: Key, level: Level, text: &str) {
+    pub(crate) fn log_client(&self, key: Key, level: Level, text: &str, reason: Option<Reason>) {
         let Some(client) = self.clients.peek(key) else {
             return;
         };
@@ -347,14 +349,38 @@ impl Worker {
         if !error_log::wants(targets, level) {
             return;
         }
-        let remote = client
-            .remote
-            .address()
-            .map_or_else(|| "unix:".to_owned(), |remote| remote.ip().to_string());
-        let facts = ErrorFacts::of_client(remote, &front.name);
+        let facts = ErrorFacts::of_client(name_of(client.remote.address()), &front.name);
+        let facts = match reason {
+            Some(reason) => facts.because(reason),
+            None => facts,
+        };
         let entry = Entry {
             level,
             connection: Some(client.serial),
+            text,
+            facts: Some(&facts),
+            reason: None,
+        };
+        error_log::write(targets, &entry);
+    }
+
+    /// Writes about somebody whose connection is not kept.
+    pub(crate) fn log_stranger(
+        &self,
+        server: ServerId,
+        remote: Option<SocketAddr>,
+        reason: Reason,
+        text: &str,
+    ) {
+        let front = self.fronts.of(server);
+        let targets = &self.location(front.root).error_log;
+        if !error_log::wants(targets, Level::Info) {
+            return;
+        }
+        let facts = ErrorFacts::of_client(name_of(remote), &front.name).because(reason);
+        let entry = Entry {
+            level: Level::Info,
+            connection: None,
             text,
             facts: Some(&facts),
             reason: None,

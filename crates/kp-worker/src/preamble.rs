@@ -6,6 +6,7 @@
 
 use crate::active::Active;
 use crate::client::ClientPhase;
+use crate::early::Parting;
 use crate::jobs::errno_text;
 use crate::reactor::Worker;
 use crate::secure::Secure;
@@ -13,7 +14,7 @@ use crate::token::Key;
 use crate::transport::{Sent, Transport};
 use kp_config::model::Level;
 use kp_http::{PROXY_HEADER_MAX, ProxyHeader, ProxyHeaderError, ProxyPreamble};
-use kp_proxy::{Cause, Failure, Phase};
+use kp_proxy::{Cause, Failure, Phase, Reason};
 use kp_shm::Counter;
 use std::io::ErrorKind;
 use std::rc::Rc;
@@ -31,7 +32,8 @@ impl Worker {
         let real_ip = self.location(root).real_ip.as_ref();
         let from = client.remote.address().map(|remote| remote.ip());
         if real_ip.is_some_and(|real_ip| !real_ip.trusts(from)) {
-            self.end_preamble(key, "client is not trusted (set_real_ip_from)");
+            let text = "client is not trusted (set_real_ip_from) while reading PROXY protocol";
+            self.end_early(key, Reason::ProxyUntrusted, Level::Error, text);
         }
     }
 
@@ -46,7 +48,7 @@ impl Worker {
         self.scratch.clear();
         let fd = &client.transport.fd;
         match kp_sys::io::peek_into(fd, &mut self.scratch, PROXY_HEADER_MAX) {
-            Ok(0) => return self.preamble_cut(key, "client closed connection"),
+            Ok(0) => return self.preamble_unsent(key, "client closed connection"),
             Ok(_) => {}
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
                 client.transport.readable = false;
@@ -57,7 +59,7 @@ impl Worker {
             }
             Err(error) => {
                 let text = format!("recv() failed ({})", errno_text(&error));
-                return self.preamble_cut(key, &text);
+                return self.preamble_unsent(key, &text);
             }
         }
         match ProxyHeader::read(&self.scratch) {
@@ -66,7 +68,9 @@ impl Worker {
                 // More of it is an event of its own.
                 client.transport.readable = false;
             }
-            Ok(ProxyPreamble::Partial) => self.preamble_broken(key, ProxyHeaderError::Broken),
+            Ok(ProxyPreamble::Partial) => {
+                self.preamble_cut(key, Reason::ProxyHeaderCut, "client closed connection");
+            }
             Err(error) => self.preamble_broken(key, error),
         }
     }
@@ -79,7 +83,7 @@ impl Worker {
         self.scratch.clear();
         let taken = kp_sys::io::recv_into(&client.transport.fd, &mut self.scratch, length);
         if taken.ok() != Some(length) {
-            return self.preamble_cut(key, "recv() failed");
+            return self.preamble_cut(key, Reason::ProxyHeaderCut, "recv() failed");
         }
         self.counters.add(Counter::ClientBytesIn, length as u64);
         client.proxied = header.map(Rc::new);
@@ -116,24 +120,36 @@ impl Worker {
             self.read_preamble(key);
             let client = self.clients.peek(key);
             if client.is_some_and(|client| client.phase == ClientPhase::Preamble) {
-                self.close_client(key);
+                self.close_client(key, Parting::InOrder);
             }
             return;
         }
         self.counters.increment(Counter::TimeoutsClientHeader);
-        self.preamble_cut(key, "client timed out (110: Connection timed out)");
+        self.scratch.clear();
+        let begun = kp_sys::io::peek_into(&client.transport.fd, &mut self.scratch, 1);
+        let reason = match begun {
+            Ok(1..) => Reason::ProxyHeaderTimeout,
+            _ => Reason::ClientSilent,
+        };
+        self.preamble_cut(key, reason, "client timed out (110: Connection timed out)");
     }
 
-    fn preamble_cut(&mut self, key: Key, what: &str) {
+    fn preamble_cut(&mut self, key: Key, reason: Reason, what: &str) {
         let text = format!("{what} while reading PROXY protocol");
-        self.log_client(key, Level::Info, &text);
-        self.close_client(key);
+        self.end_early(key, reason, Level::Info, &text);
+    }
+
+    /// A client left before a byte of its header was read: it looked whether the port is open, as load balancers do.
+    fn preamble_unsent(&mut self, key: Key, what: &str) {
+        let text = format!("{what} while reading PROXY protocol");
+        self.log_client(key, Level::Info, &text, None);
+        self.close_client(key, Parting::InOrder);
     }
 
     /// nginx's sentences about headers that are none. What lies there is in `scratch`.
     fn preamble_broken(&mut self, key: Key, error: ProxyHeaderError) {
         let text = match error {
-            ProxyHeaderError::Broken => {
+            ProxyHeaderError::Missing | ProxyHeaderError::Broken => {
                 let is_end = |byte: &u8| matches!(byte, b'\r' | b'\n');
                 let end = self.scratch.iter().position(is_end);
                 let line = self
@@ -150,13 +166,12 @@ impl Worker {
             ProxyHeaderError::TooLarge => "header is too large".to_owned(),
             ProxyHeaderError::Checksum => "wrong checksum".to_owned(),
         };
-        self.end_preamble(key, &text);
-    }
-
-    fn end_preamble(&mut self, key: Key, what: &str) {
-        let text = format!("{what} while reading PROXY protocol");
-        self.log_client(key, Level::Error, &text);
-        self.close_client(key);
+        let reason = match error {
+            ProxyHeaderError::Missing => Reason::ProxyHeaderMissing,
+            _ => Reason::ProxyHeaderBroken,
+        };
+        let text = format!("{text} while reading PROXY protocol");
+        self.end_early(key, reason, Level::Error, &text);
     }
 
     /// Says to an upstream who the client is, in front of everything else; `None`: that is done, or not asked for. A

@@ -10,6 +10,7 @@ use crate::buffers::Buffers;
 use crate::client::{Client, ClientPhase};
 use crate::clock::Clock;
 use crate::drain::Drain;
+use crate::early::Parting;
 use crate::facts::ConnectionFacts;
 use crate::heritage::{Heritage, exit};
 use crate::jobs::Jobs;
@@ -36,7 +37,7 @@ use kp_config::model::{ListenerId, Location, LocationId};
 use kp_config::template::Template;
 use kp_http::HeadLimits;
 use kp_proxy::context::Context;
-use kp_proxy::{Exchange, Limits, Program};
+use kp_proxy::{Exchange, Limits, Phase, Program, Reason};
 use kp_shm::{Block, Counter};
 use kp_shm::{Row, SeriesRow, SessionZone, State};
 use kp_tls::Tls;
@@ -57,6 +58,8 @@ use std::time::Duration;
 const EVENTS: usize = 512;
 /// Connections beyond `worker_connections` that are still accepted, to be told 503 instead of being dropped.
 const OVERLOAD_ROOM: usize = 64;
+/// What is said of those who are dropped all the same.
+const NO_ROOM: &str = "worker_connections are not enough";
 
 /// A worker.
 #[derive(Debug)]
@@ -249,6 +252,9 @@ impl Worker {
             self.settle_memory();
             self.keep_books();
             self.end_turn();
+        }
+        if self.stopping {
+            self.explain_stop();
         }
         self.flush_logs(true);
         self.part_with_clients();
@@ -458,7 +464,7 @@ impl Worker {
         if self.connections() >= self.connections_max && !self.make_room() {
             self.counters.increment(Counter::ConnectionsRefused);
             if self.connections() >= self.connections_max + OVERLOAD_ROOM {
-                return;
+                return self.turn_away(listener, remote, Reason::Overload, Some(NO_ROOM));
             }
             overload = true;
         }
@@ -537,7 +543,7 @@ impl Worker {
             .map(|client| self.register(&client.transport.fd, token));
         if let Some(Err(error)) = registered {
             log::error!(target: "alert", "epoll_ctl() failed: {error}");
-            self.close_client(key);
+            self.close_client(key, Parting::early(Phase::Accept, Reason::Internal));
         } else if phase == ClientPhase::Preamble {
             self.refuse_distrusted(key);
         }

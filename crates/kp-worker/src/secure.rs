@@ -315,8 +315,9 @@ impl Transport {
     }
 
     /// A handshake that is refused before it has a session: `alert` is sent.
-    pub(crate) fn refuse_hello(&mut self, alert: &[u8], pool: &mut Buffers) {
+    pub(crate) fn refuse_hello(&mut self, facts: TlsFacts, alert: &[u8], pool: &mut Buffers) {
         if let Some(secure) = self.secure.as_deref_mut() {
+            secure.facts = Some(Rc::new(facts));
             secure.outgoing.extend_from_slice(alert);
             self.flush_sealed(pool);
         }
@@ -343,8 +344,14 @@ impl Transport {
                     *bytes = sealed.to_vec();
                     break Shake::Blocked;
                 }
-                Fed::End => break Shake::Ended(None),
-                Fed::Broken(errno) => break Shake::Ended(Some(errno)),
+                Fed::End => {
+                    bytes.append(&mut sealed);
+                    break Shake::Ended(None);
+                }
+                Fed::Broken(errno) => {
+                    bytes.append(&mut sealed);
+                    break Shake::Ended(Some(errno));
+                }
             }
             match reader.read(&sealed, &mut secure.outgoing) {
                 Ok(Hello::Incomplete) => {}

@@ -5,9 +5,10 @@
 //! here already. Does not decide what a client is told for whom there is no room.
 
 use crate::ages::Waits;
+use crate::early::{Parting, early_phase};
 use crate::reactor::Worker;
 use crate::token::Key;
-use kp_proxy::{Cause, Failure, Input, Phase};
+use kp_proxy::{Cause, Failure, Input, Phase, Reason};
 use kp_shm::Counter;
 
 /// Whose head is on its way for less than this is no slow client.
@@ -23,10 +24,7 @@ impl Worker {
     /// Closes the connection that is missed least; `false`: there is none.
     pub(crate) fn make_room(&mut self) -> bool {
         let now_ms = self.clock.mono_ms;
-        let made = self.close_idle_upstream()
-            || self.close_waiting(Waits::Idle, now_ms)
-            || self.close_waiting(Waits::Head, now_ms.saturating_sub(HEAD_MS))
-            || self.close_waiting(Waits::Linger, now_ms.saturating_sub(LINGER_MS));
+        let made = self.close_idle_upstream() || self.close_someone(now_ms, Reason::Overload);
         if made {
             // Its descriptor is wanted now.
             self.flush_logs(false);
@@ -54,17 +52,14 @@ impl Worker {
             if !self.is_out_of_memory() {
                 break;
             }
-            self.counters.increment(Counter::ConnectionsShed);
-            self.close_silent(key);
+            self.shed(key, Reason::OutOfMemory);
             self.buffers.shrink(0);
         }
         let now_ms = self.clock.mono_ms;
         for _ in 0..RELIEF_MAX {
             let more = self.is_out_of_memory()
                 && self.is_crowded()
-                && (self.close_waiting(Waits::Idle, now_ms)
-                    || self.close_waiting(Waits::Head, now_ms.saturating_sub(HEAD_MS))
-                    || self.close_waiting(Waits::Linger, now_ms.saturating_sub(LINGER_MS)));
+                && self.close_someone(now_ms, Reason::OutOfMemory);
             if !more {
                 break;
             }
@@ -98,7 +93,28 @@ impl Worker {
         key.is_some()
     }
 
-    fn close_waiting(&mut self, list: Waits, then_ms: u64) -> bool {
+    /// Closes the client that is missed least, for want of something.
+    fn close_someone(&mut self, now_ms: u64, want: Reason) -> bool {
+        self.close_waiting(Waits::Idle, now_ms, want)
+            || self.close_waiting(Waits::Head, now_ms.saturating_sub(HEAD_MS), want)
+            || self.close_waiting(Waits::Linger, now_ms.saturating_sub(LINGER_MS), want)
+    }
+
+    /// Closes a client. Between two requests and after the last one that is how connections end.
+    fn shed(&mut self, key: Key, want: Reason) {
+        let Some(client) = self.clients.peek(key) else {
+            return;
+        };
+        let over = client.requests > 0 && client.active.is_none();
+        let parting = match over {
+            true => Parting::InOrder,
+            false => Parting::early(early_phase(client), want),
+        };
+        self.counters.increment(Counter::ConnectionsShed);
+        self.close_silent(key, parting);
+    }
+
+    fn close_waiting(&mut self, list: Waits, then_ms: u64, want: Reason) -> bool {
         let found = self.client_ages.since(list, then_ms).find_map(|slot| {
             let key = self.clients.key_at(slot as usize)?;
             let client = self.clients.peek(key)?;
@@ -107,8 +123,7 @@ impl Worker {
             (list != Waits::Idle || quiet && client.input.is_empty()).then_some(key)
         });
         if let Some(key) = found {
-            self.counters.increment(Counter::ConnectionsShed);
-            self.close_silent(key);
+            self.shed(key, want);
         }
         found.is_some()
     }

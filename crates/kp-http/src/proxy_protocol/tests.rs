@@ -71,8 +71,6 @@ fn lines() {
 #[test]
 fn broken_lines() {
     for text in [
-        "GET / HTTP/1.1\r\n",
-        "proxy UNKNOWN\r\n",
         "PROXY  TCP4 192.0.2.1 192.0.2.2 123 80\r\n",
         "PROXYTCP4 192.0.2.1 192.0.2.2 123 80\r\n",
         "PROXY \r\n",
@@ -117,11 +115,21 @@ fn broken_lines() {
 }
 
 #[test]
-fn what_begins_otherwise_is_broken_at_its_first_byte() {
-    for text in ["G", "PR0", "PROXY\t", "\r\n\r\n\r", "\x16\x03\x01", "\n"] {
+fn what_begins_otherwise_is_none_at_its_first_byte() {
+    for text in [
+        "G",
+        "GET / HTTP/1.1\r\n",
+        "PR0",
+        "proxy UNKNOWN\r\n",
+        "\r\n\r\n\r",
+        "\x16\x03\x01",
+        "\n",
+    ] {
         let got = ProxyHeader::read(text.as_bytes());
-        assert_eq!(got, Err(ProxyHeaderError::Broken), "{text:?}");
+        assert_eq!(got, Err(ProxyHeaderError::Missing), "{text:?}");
     }
+    let got = ProxyHeader::read(b"PROXY\t");
+    assert_eq!(got, Err(ProxyHeaderError::Broken));
     assert_eq!(ProxyHeader::read(b""), Ok(ProxyPreamble::Partial));
 }
 

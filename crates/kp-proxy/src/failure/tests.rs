@@ -4,7 +4,7 @@ use super::*;
 use kp_http::{HeadLimits, HeadReader, Method};
 
 /// One of each, with the phase it usually comes in.
-pub(crate) const ALL: [(Phase, Cause); 55] = [
+pub(crate) const ALL: [(Phase, Cause); 57] = [
     (Phase::RequestHead, Cause::BadRequest),
     (Phase::RequestLine, Cause::BadVersion),
     (Phase::RequestHead, Cause::UnknownCoding),
@@ -72,6 +72,8 @@ pub(crate) const ALL: [(Phase, Cause); 55] = [
     (Phase::Route, Cause::Internal),
     (Phase::SendResponse, Cause::FileBroken),
     (Phase::ReadBody, Cause::Shutdown),
+    (Phase::AwaitHead, Cause::FastStop),
+    (Phase::AwaitHead, Cause::Orphaned),
 ];
 
 fn text(phase: Phase, cause: Cause, detail: &str) -> String {
@@ -323,6 +325,8 @@ fn the_table() {
         (Internal, 500, None, Outcome::NotCounted, After::Close),
         (FileBroken, 0, None, Outcome::NotCounted, After::Abort),
         (Shutdown, 0, None, Outcome::NotCounted, After::Abort),
+        (FastStop, 0, None, Outcome::NotCounted, After::Abort),
+        (Orphaned, 0, None, Outcome::NotCounted, After::Abort),
     ];
     for &(cause, status, retry, mark, after) in rows {
         let failure = Failure::new(Phase::AwaitHead, cause);
@@ -365,6 +369,8 @@ fn who_closed() {
         (ClientHeadTimeout, own),
         (ClientSendTimeout, own),
         (Shutdown, own),
+        (FastStop, own),
+        (Orphaned, own),
         (NoLivePeer, None),
         (AccessDenied, None),
         (Loop, None),

@@ -128,6 +128,8 @@ impl Failure {
             Cause::Internal => "request could not be processed",
             Cause::FileBroken => "a file could not be read to its end",
             Cause::Shutdown => "worker shutdown timeout, exchange is ended",
+            Cause::FastStop => "worker is stopped, exchange is ended",
+            Cause::Orphaned => "worker without a master ends, and so does its exchange",
         }
     }
 
@@ -180,6 +182,9 @@ impl Phase {
             Self::ReadBody => "reading upstream",
             Self::SendResponse => "sending to client",
             Self::Tunnel => "proxying upgraded connection",
+            Self::Accept => "",
+            Self::ProxyHeader => "reading PROXY protocol",
+            Self::ClientHandshake => "SSL handshaking",
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Writes docs/reasons.md from the tables of reasons and failures: `UPDATE=1 cargo test -p kp-proxy reasons_page`.
 
 use super::{Reason, Side};
+use crate::early::EarlyEnd;
 use crate::failure::tests::ALL;
 use crate::{After, Cause, Failure};
 use kp_upstream::{Outcome, retry};
@@ -25,7 +26,8 @@ It is meant for counting: words stay, sentences in the error log may change.
 `$kp_reason_detail` is `phase=… side=… directive=… attempt=N closed_by=…`, without what does not apply:
 
 - `phase`: what kp was doing: `request_line`, `request_head`, `route` (rules and limits), `file`, `request_body`, `connect`,
-  `handshake` (TLS with the upstream), `send_request`, `await_head`, `read_body`, `send_response`, `tunnel`;
+  `handshake` (TLS with the upstream), `send_request`, `await_head`, `read_body`, `send_response`, `tunnel`; and of
+  connections without a request `accept`, `proxy_header`, `client_handshake`;
 - `side`: whose fault it is: `client`, `upstream`, `kp` (itself, its resources, its surroundings), `config` (nobody's: the
   configuration asks for this answer);
 - `directive`: the directive whose time, limit or rule it was;
@@ -38,7 +40,19 @@ with the peer. What `error_page` gives instead of an error keeps the error's rea
 `error_page … =` the status is that of what answers, and so is the reason.
 
 Status is what the client gets and what the access log shows. A dash: the response was already under way, so its status
-stays, and the connection is ended in a way that no client takes for a complete response.
+stays, and the connection is ended in a way that no client takes for a complete response. Where not even a head was sent,
+the log has `000`, as nginx.
+
+## Without a request
+
+A connection can end before there is a request: in its TLS handshake, in its PROXY header, or because there is no place for
+it. As in nginx there is no line in an access log then. Such an end is counted in `kp_failures_total` all the same, stands
+among the last ends on the [status page](status-page.md) with its phase, its `$connection` and the virtual host that its TLS
+server name chose (the default server's, where none is known), and its line of the error log, mostly at `info`, ends with
+`reason: WORD`; in JSON that is the field `reason`.
+
+A client that closes before it has sent a byte has no reason, nor has one that closes between two requests: checks of load
+balancers and browsers do that all day.
 ";
 
 /// Reasons that are no failures, and their statuses.
@@ -148,6 +162,9 @@ fn status(reason: Reason) -> String {
     if let Some((_, status)) = ANSWERS.iter().find(|(answer, _)| *answer == reason) {
         return (*status).to_owned();
     }
+    if EarlyEnd::ONLY.contains(&reason) {
+        return "none: there was no request".to_owned();
+    }
     let failure = failure(reason).expect("a failure, or a row in ANSWERS");
     match (failure.status(), failure.cause) {
         (_, Cause::UpstreamStatus(_)) => "as sent".to_owned(),
@@ -190,7 +207,8 @@ fn every_reason_has_a_use() {
         .collect();
     for reason in Reason::ALL {
         let is_answer = ANSWERS.iter().any(|(answer, _)| answer == reason);
-        assert!(failures.contains(reason) || is_answer, "{}", reason.token());
+        let used = failures.contains(reason) || is_answer || EarlyEnd::ONLY.contains(reason);
+        assert!(used, "{}", reason.token());
     }
 }
 

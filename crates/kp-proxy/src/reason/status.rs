@@ -6,7 +6,7 @@ use super::Reason;
 
 impl Reason {
     /// What the client gets and the access log shows, in words: a status, several, or where it is decided. A dash: the
-    /// response was under way, so its status stays.
+    /// response was under way, so its status stays, if a head was sent.
     pub fn status(self) -> &'static str {
         match self {
             Self::Page => "200",
@@ -72,7 +72,35 @@ impl Reason {
             | Self::BodyTimeout
             | Self::BodyInvalid
             | Self::TunnelTimeout
-            | Self::Shutdown => "–",
+            | Self::Shutdown
+            | Self::FastStop
+            | Self::Orphaned => "–",
+            Self::AcceptLimited
+            | Self::OutOfDescriptors
+            | Self::ClientSilent
+            | Self::ProxyHeaderMissing
+            | Self::ProxyHeaderBroken
+            | Self::ProxyHeaderTimeout
+            | Self::ProxyHeaderCut
+            | Self::ProxyUntrusted
+            | Self::TlsSilent
+            | Self::TlsTimeout
+            | Self::TlsCut
+            | Self::TlsVersion
+            | Self::TlsCipher
+            | Self::TlsGroup
+            | Self::TlsSignature
+            | Self::TlsApplication
+            | Self::TlsOutdated
+            | Self::TlsRefused
+            | Self::TlsNoCertificate
+            | Self::TlsUntrusted
+            | Self::TlsExpired
+            | Self::TlsCertificateRefused
+            | Self::TlsAlert
+            | Self::TlsClientCertificate
+            | Self::TlsMalformed
+            | Self::TlsViolation => "none: there was no request",
         }
     }
 }
