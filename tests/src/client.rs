@@ -204,6 +204,11 @@ impl Client {
         let _ = self.stream.cut();
     }
 
+    /// Sends bytes past TLS, as something between the two sides could.
+    pub fn send_past_tls(&self, bytes: &[u8]) {
+        let _ = self.stream.socket().write_all(bytes);
+    }
+
     /// Closes with a reset.
     pub fn reset(self) {
         let _ = self.stream.reset();

@@ -16,6 +16,7 @@ use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::server::WebPkiClientVerifier;
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{
     ClientConfig, ClientConnection, HandshakeKind, ProtocolVersion, RootCertStore, ServerConfig,
     ServerConnection, SupportedProtocolVersion,
@@ -342,6 +343,18 @@ impl Connector {
             .write_tls(&mut hello)
             .expect("a ClientHello");
         hello
+    }
+
+    /// The same with the certificate of one pair and the key of another, where a certificate is asked for.
+    pub fn with_wrong_key(&self, certificate: &Pair, key: &Pair) -> Self {
+        let key = provider()
+            .key_provider
+            .load_private_key(key.private_key())
+            .expect("a key");
+        let both = CertifiedKey::new(certificate.chain(), key);
+        self.changed(|config| {
+            config.client_auth_cert_resolver = Arc::new(SingleCertAndKey::from(both));
+        })
     }
 
     pub(crate) fn connection(&self) -> ClientConnection {

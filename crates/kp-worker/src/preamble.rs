@@ -69,9 +69,12 @@ impl Worker {
                 client.transport.readable = false;
             }
             Ok(ProxyPreamble::Partial) => {
-                self.preamble_cut(key, Reason::ProxyHeaderCut, "client closed connection");
+                self.preamble_broken(key, ProxyHeaderError::Broken, Reason::ProxyHeaderCut);
             }
-            Err(error) => self.preamble_broken(key, error),
+            Err(error @ ProxyHeaderError::Missing) => {
+                self.preamble_broken(key, error, Reason::ProxyHeaderMissing);
+            }
+            Err(error) => self.preamble_broken(key, error, Reason::ProxyHeaderBroken),
         }
     }
 
@@ -147,7 +150,7 @@ impl Worker {
     }
 
     /// nginx's sentences about headers that are none. What lies there is in `scratch`.
-    fn preamble_broken(&mut self, key: Key, error: ProxyHeaderError) {
+    fn preamble_broken(&mut self, key: Key, error: ProxyHeaderError, reason: Reason) {
         let text = match error {
             ProxyHeaderError::Missing | ProxyHeaderError::Broken => {
                 let is_end = |byte: &u8| matches!(byte, b'\r' | b'\n');
@@ -165,10 +168,6 @@ impl Worker {
             }
             ProxyHeaderError::TooLarge => "header is too large".to_owned(),
             ProxyHeaderError::Checksum => "wrong checksum".to_owned(),
-        };
-        let reason = match error {
-            ProxyHeaderError::Missing => Reason::ProxyHeaderMissing,
-            _ => Reason::ProxyHeaderBroken,
         };
         let text = format!("{text} while reading PROXY protocol");
         self.end_early(key, reason, Level::Error, &text);

@@ -22,6 +22,7 @@ mod crashing;
 mod ctl;
 mod deadlines;
 mod draining;
+mod early_ends;
 mod ejection;
 mod failing;
 mod framing;
