@@ -40,6 +40,11 @@ pub(crate) fn early_phase(client: &Client) -> Phase {
     }
 }
 
+/// Whether something of a request head is there. Blank lines in front of one are nothing.
+fn has_part_of_head(client: &Client) -> bool {
+    client.phase == ClientPhase::Head && client.active.is_some() && !client.input.is_empty()
+}
+
 /// Why TLS with a client came to its end.
 pub(crate) fn tls_reason(error: &TlsError) -> Reason {
     match error.trouble() {
@@ -90,8 +95,11 @@ impl Worker {
         self.measure_early(end, server, serial);
     }
 
-    /// Whether nothing is left to be said about a client: its exchange, if it has one, has its log line.
+    /// Whether nothing is left to be said about a client: its request, if there is one, has its log line.
     fn is_explained(&self, client: &Client) -> bool {
+        if client.phase == ClientPhase::Head {
+            return !has_part_of_head(client);
+        }
         let active = client.active.and_then(|active| self.exchanges.peek(active));
         active.is_none_or(|active| active.logged)
     }
@@ -144,15 +152,17 @@ impl Worker {
         };
         let begun = match client.phase {
             ClientPhase::Handshake => !client.transport.is_untouched(),
-            ClientPhase::Head => client.active.is_some(),
+            ClientPhase::Head => has_part_of_head(client),
             ClientPhase::Preamble | ClientPhase::Exchange | ClientPhase::Linger => false,
         };
         if begun {
             let failure = Failure::new(early_phase(client), cause);
             return Parting::early(failure.phase, failure.reason());
         }
-        let active = client.active.and_then(|active| self.exchanges.lend(active));
-        if let Some(mut active) = active {
+        let in_progress = client
+            .active
+            .filter(|_| client.phase == ClientPhase::Exchange);
+        if let Some(mut active) = in_progress.and_then(|active| self.exchanges.lend(active)) {
             self.consult(&mut active, |exchange, _, context| {
                 exchange.end_attempt(context);
                 exchange.explain_shutdown(cause);
