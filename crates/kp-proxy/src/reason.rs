@@ -490,7 +490,7 @@ reasons! {
         "`kp -s stop`, a service manager or container runtime that sends TERM; somebody killed a worker.";
         "`kp -s quit`, or `stop_signal graceful`, lets requests finish first; the service manager's log says who stopped it.";
     Orphaned = "orphaned", Own, "";
-        "The master process was gone, and its workers had 15 seconds to finish what they had.";
+        "The master process was gone, and its workers ended after 15 seconds, with this request under way.";
         "The master was killed (`kill -9`, out of memory).";
         "The error log (`the master process is gone`), the kernel's log; what runs now: `kp status`.";
 }
