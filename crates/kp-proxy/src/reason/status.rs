@@ -65,18 +65,25 @@ impl Reason {
             Self::UpstreamStatus => "as sent",
             Self::Intercepted => "what `error_page` says",
             Self::Return => "what `return` says",
-            Self::ClientSendTimeout
-            | Self::ClientReadsTooSlow
-            | Self::BodyTruncated
-            | Self::BodyReset
-            | Self::BodyTimeout
-            | Self::BodyInvalid
-            | Self::TunnelTimeout
-            | Self::Shutdown
-            | Self::FastStop
-            | Self::Orphaned => "–",
-            // Those of `EarlyEnd`; the test knows if it is another one.
+            _ if self.keeps_status() => "–",
             _ => "none: there was no request",
         }
+    }
+
+    /// Whether it ends a response that is under way.
+    fn keeps_status(self) -> bool {
+        matches!(
+            self,
+            Self::ClientSendTimeout
+                | Self::ClientReadsTooSlow
+                | Self::BodyTruncated
+                | Self::BodyReset
+                | Self::BodyTimeout
+                | Self::BodyInvalid
+                | Self::TunnelTimeout
+                | Self::Shutdown
+                | Self::FastStop
+                | Self::Orphaned
+        )
     }
 }
