@@ -411,6 +411,7 @@ impl<'a> Life<'a> {
         self.script.lines.push(format!("       -> {action:?}"));
         self.seen.insert(name(&action));
         self.check_order(before, &action);
+        self.check_reason(&action);
         self.check_uri_changes(&action);
         let pauses = matches!(
             action,
@@ -445,6 +446,32 @@ impl<'a> Life<'a> {
             self.leave();
         }
         self.perform(action)
+    }
+
+    /// Whoever gets no upstream's answer and no file, or not all of it, has a reason; and so has everybody whose worker has to
+    /// end now, whatever the exchange is doing.
+    fn check_reason(&mut self, action: &Action) {
+        let own = matches!(
+            action,
+            Action::Respond(_)
+                | Action::RespondFailure(_)
+                | Action::Page(_)
+                | Action::Truncate
+                | Action::Close
+        );
+        let record = &mut self.exchange.record;
+        assert!(!own || record.reason.is_some(), "an end without a reason");
+        let so_far = (record.reason, record.circumstances);
+        for cause in [Cause::Shutdown, Cause::FastStop, Cause::Orphaned] {
+            self.exchange.explain_shutdown(cause);
+            let record = &mut self.exchange.record;
+            assert!(record.reason.is_some(), "{cause:?} is no reason");
+            assert!(
+                record.circumstances.phase.is_some(),
+                "{cause:?} has no phase"
+            );
+            (record.reason, record.circumstances) = so_far;
+        }
     }
 
     /// Whether a retry is made, refused, charged for and put off as it should be.
