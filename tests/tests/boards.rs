@@ -220,14 +220,69 @@ tests:
           - exp_labels: {severity: critical, instance: a, upstream: u}
             exp_annotations:
               summary: 'No peer of the upstream u gets requests'
-              description: 'kp_peer_state says what keeps each away.'
+              description: 'kp_peer_state says what keeps each away. An upstream without any has names that are not resolved.'
       - eval_time: 10m
         alertname: KpPeerNotUp
         exp_alerts:
           - exp_labels: {severity: warning, instance: a, upstream: u, peer: '10.0.0.2:80'}
             exp_annotations:
-              summary: 'The peer 10.0.0.2:80 of u has got no requests for 5 minutes'
+              summary: 'The peer 10.0.0.2:80 of u was kept out for most of the last 5 minutes'
               description: 'Nobody took it out: a check, its failures or an ejection did (kp_peer_state).'
+  # One peer is tried again and again, one was gone for a moment, one hangs, one is slow; a group has no peer at all.
+  - interval: 1m
+    input_series:
+      - {series: 'kp_peer_up{instance="a",upstream="w",peer="flaps"}', values: '0 0 1 0 0 0 1 0 0 0 1 0 0 0 1 0 0 0 1 0 0'}
+      - {series: 'kp_peer_up{instance="a",upstream="w",peer="blinked"}', values: '1x5 0x0 1x14'}
+      - {series: 'kp_peer_up{instance="a",upstream="w",peer="hangs"}', values: '1x20'}
+      - {series: 'kp_peer_attempts_total{instance="a",upstream="w",peer="flaps",status="none"}', values: '0+60x20'}
+      - {series: 'kp_peer_attempts_total{instance="a",upstream="w",peer="flaps",status="2xx"}', values: '0+180x20'}
+      - {series: 'kp_peer_attempts_total{instance="a",upstream="w",peer="blinked",status="2xx"}', values: '0+180x20'}
+      - {series: 'kp_peer_attempts_total{instance="a",upstream="w",peer="hangs",status="2xx"}', values: '0+60x5 300x14'}
+      - {series: 'kp_peer_requests_overdue{instance="a",upstream="w",peer="hangs"}', values: '0x5 20x14'}
+      - {series: 'kp_peer_requests_overdue{instance="a",upstream="w",peer="blinked"}', values: '7x20'}
+      - {series: 'kp_upstream_unserved_requests_total{instance="a",upstream="w"}', values: '0+60x20'}
+      - {series: 'kp_upstream_unserved_requests_total{instance="a",upstream="x"}', values: '0+60x20'}
+      - {series: 'kp_workers{instance="a",state="stuck"}', values: '0x5 1x14'}
+    alert_rule_test:
+      - eval_time: 5m
+        alertname: KpWorkerStuck
+      - eval_time: 8m
+        alertname: KpWorkerStuck
+        exp_alerts:
+          - exp_labels: {severity: critical, instance: a}
+            exp_annotations:
+              summary: 'The event loop of 1 workers does not turn: their connections get no answer'
+              description: 'kp status says which process it is; it was stopped, or something holds it up.'
+      - eval_time: 12m
+        alertname: KpPeerNotUp
+        exp_alerts:
+          - exp_labels: {severity: warning, instance: a, upstream: w, peer: flaps}
+            exp_annotations:
+              summary: 'The peer flaps of w was kept out for most of the last 5 minutes'
+              description: 'Nobody took it out: a check, its failures or an ejection did (kp_peer_state).'
+      - eval_time: 12m
+        alertname: KpPeerFails
+        exp_alerts:
+          - exp_labels: {severity: warning, instance: a, upstream: w, peer: flaps}
+            exp_annotations:
+              summary: '25% of the attempts at flaps of w end with 5xx or without an answer'
+              description: 'Retries may hide it from clients. kp_failures_total and the status page say why.'
+      - eval_time: 5m
+        alertname: KpPeerHangs
+      - eval_time: 12m
+        alertname: KpPeerHangs
+        exp_alerts:
+          - exp_labels: {severity: critical, instance: a, upstream: w, peer: hangs}
+            exp_annotations:
+              summary: 'The peer hangs of w answers nothing, and 20 requests wait for it'
+              description: 'kp ctl requests says which; proxy_read_timeout ends the wait.'
+      - eval_time: 12m
+        alertname: KpNoPeerUp
+        exp_alerts:
+          - exp_labels: {severity: critical, instance: a, upstream: x}
+            exp_annotations:
+              summary: 'No peer of the upstream x gets requests'
+              description: 'kp_peer_state says what keeps each away. An upstream without any has names that are not resolved.'
   - interval: 1m
     input_series:
       - {series: 'kp_certificate_expiry_timestamp_seconds{instance="a",file="x.pem",directive="ssl_certificate"}', values: '864000x200'}

@@ -36,7 +36,7 @@ pub use places::{Journal, Place, PlaceZone, Taken};
 pub use rates::{EXCESS_MAX, Exceeded, Hashed, RateZone};
 pub use recent::{Entry, Recent};
 pub use repair::Repair;
-pub use scoreboard::{Process, Row, Scoreboard, State};
+pub use scoreboard::{Process, Row, Scoreboard, State, TURN_EVERY_MS};
 pub use series::{
     BOUNDS_MS, BUCKETS, CellKind, CellSpec, Histogram, HistogramTotal, IdleSeries, LastFailure,
     PeerCell, PeerFlag, Series, SeriesCell, SeriesIndex, SeriesInfo, SeriesKind, SeriesRow,

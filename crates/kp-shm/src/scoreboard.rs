@@ -12,10 +12,15 @@ const GENERATION: usize = 2;
 const SLOT: usize = 3;
 const BORN: usize = 4;
 const CHANGED: usize = 5;
+const TURNED: usize = 6;
 /// A cache line.
 const WIDTH: usize = 8;
 /// Before the rows: how many of them were ever taken, so that nobody walks (and thereby allocates) the others.
 const HEADER: usize = 8;
+/// A loop turns at least this often, whether there is something to do or not.
+pub const TURN_EVERY_MS: u64 = 1000;
+/// One that has not turned for so long does nothing for its connections: the process was stopped, or something holds it up.
+const STUCK_MS: u64 = 5000;
 
 /// Index of a process row in every table that has one row per process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -75,6 +80,17 @@ pub struct Process {
     pub born_ms: u64,
     /// When it came into its state.
     pub since_ms: u64,
+    /// When its loop began to turn last.
+    pub turned_ms: u64,
+}
+
+impl Process {
+    /// For how long its loop has not turned, where that is too long.
+    pub fn stuck_ms(&self, now_ms: u64) -> Option<u64> {
+        let turns = matches!(self.state, State::Ready | State::Draining);
+        let still_ms = now_ms.saturating_sub(self.turned_ms);
+        (turns && still_ms >= STUCK_MS).then_some(still_ms)
+    }
 }
 
 /// The table of processes.
@@ -110,6 +126,7 @@ impl Scoreboard {
                 let now_ms = clock::monotonic_ms();
                 row[BORN].store(now_ms, Relaxed);
                 row[CHANGED].store(now_ms, Relaxed);
+                row[TURNED].store(now_ms, Relaxed);
                 self.used.fetch_max(index as u64 + 1, Relaxed);
                 return Row(index as u32);
             }
@@ -127,8 +144,17 @@ impl Scoreboard {
     /// Records how far the process has come.
     pub fn set_state(&self, row: Row, state: State) {
         if let Some(cells) = self.row(row) {
-            cells[CHANGED].store(clock::monotonic_ms(), Relaxed);
+            let now_ms = clock::monotonic_ms();
+            cells[CHANGED].store(now_ms, Relaxed);
+            cells[TURNED].store(now_ms, Relaxed);
             cells[STATE].store(state as u64, Release);
+        }
+    }
+
+    /// The process's loop turns.
+    pub fn turn(&self, row: Row, now_ms: u64) {
+        if let Some(cells) = self.row(row) {
+            cells[TURNED].store(now_ms, Relaxed);
         }
     }
 
@@ -143,6 +169,7 @@ impl Scoreboard {
             slot: cells[SLOT].load(Relaxed) as u32,
             born_ms: cells[BORN].load(Relaxed),
             since_ms: cells[CHANGED].load(Relaxed),
+            turned_ms: cells[TURNED].load(Relaxed),
         })
     }
 
@@ -210,6 +237,27 @@ mod tests {
         board.set_state(Row::PRIVATE, State::Ready);
         assert_eq!(board.process(Row::PRIVATE), None);
         shm.reap(Row::PRIVATE);
+    }
+
+    #[test]
+    fn a_loop_that_does_not_turn_is_stuck_unless_it_starts_or_ends() {
+        let board = Shm::private().unwrap().scoreboard();
+        let row = board.claim(1, 0);
+        let stuck_ms = |state, now_ms| {
+            board.set_state(row, state);
+            board.turn(row, 60_000);
+            board.process(row).unwrap().stuck_ms(now_ms)
+        };
+        assert_eq!(stuck_ms(State::Ready, 60_000 + STUCK_MS - 1), None);
+        assert_eq!(stuck_ms(State::Ready, 60_000 + STUCK_MS), Some(STUCK_MS));
+        assert_eq!(stuck_ms(State::Draining, 70_000), Some(10_000));
+        assert_eq!(stuck_ms(State::Starting, 70_000), None);
+        assert_eq!(stuck_ms(State::Gone, 70_000), None);
+        assert_eq!(
+            stuck_ms(State::Ready, 0),
+            None,
+            "the reader's clock was read earlier"
+        );
     }
 
     #[test]

@@ -289,6 +289,7 @@ impl Roster {
             self.shm.checks().leave(*check);
         }
         if let Some(series) = peer.series {
+            series.set(PeerCell::Overdue, 0);
             self.shm.series().leave(series);
         }
         if self.upstream().zone.is_some() {

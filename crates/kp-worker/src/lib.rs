@@ -35,6 +35,7 @@ mod memory;
 mod names;
 mod open_logs;
 mod output;
+mod overdue;
 pub mod overview;
 mod own;
 mod pace;

@@ -178,6 +178,7 @@ impl Worker {
         let open = self.connections() + self.listeners.len();
         self.counters.set(Counter::DescriptorsOpen, open as u64);
         self.groups.show(self.clock.mono_ms);
+        self.look_for_overdue();
         self.counters.increment(Counter::LoopTurns);
         let now_us = kp_sys::clock::monotonic_us();
         let busy_us = now_us.saturating_sub(self.clock.mono_us);
@@ -188,6 +189,8 @@ impl Worker {
 
     /// The loop waited for events until now.
     pub(crate) fn begin_turn(&self) {
+        let board = self.shm.scoreboard();
+        board.turn(self.row, self.clock.mono_ms);
         self.counters.stop(Counter::LoopWaiting, self.clock.mono_us);
     }
 }

@@ -136,7 +136,7 @@ pub struct WorkerView {
     pub slot: u32,
     /// The configuration it runs.
     pub generation: u32,
-    /// starting, serving, draining or gone.
+    /// starting, serving, draining or gone; stuck where its loop does not turn.
     pub state: &'static str,
     /// How long it has been in that state.
     pub since_s: u64,
@@ -433,17 +433,19 @@ fn workers(shm: &Shm, memory_limit_bytes: u64, now: Moment) -> Vec<WorkerView> {
         let value = |counter| shm.counters().value(process.row, counter);
         let tunnels = value(Counter::TunnelsActive);
         let fds = descriptors(process.pid, value(Counter::DescriptorsOpen));
+        let stuck_ms = process.stuck_ms(now.mono_ms);
         WorkerView {
             pid: process.pid,
             slot: process.slot,
             generation: process.generation,
             state: match process.state {
+                _ if stuck_ms.is_some() => "stuck",
                 State::Starting => "starting",
                 State::Ready => "serving",
                 State::Draining => "draining",
                 State::Gone => "gone",
             },
-            since_s: now.since_s(process.since_ms),
+            since_s: stuck_ms.map_or_else(|| now.since_s(process.since_ms), |ms| ms / 1000),
             uptime_s: now.since_s(process.born_ms),
             connections: value(Counter::ConnectionsActive),
             idle: value(Counter::ConnectionsIdle),

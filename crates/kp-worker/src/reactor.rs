@@ -19,6 +19,7 @@ use crate::logs::Logs;
 use crate::measure;
 use crate::memory::Memory;
 use crate::names::Names;
+use crate::overdue::Overdue;
 use crate::own::Own;
 use crate::pairs::Pairs;
 use crate::probe::Probes;
@@ -131,6 +132,8 @@ pub(crate) struct Worker {
     pub(crate) row: Row,
     /// Names that are looked up.
     pub(crate) names: Names,
+    /// Attempts that have waited long for their response head.
+    pub(crate) overdue: Overdue,
     /// Clients by what they wait for and since when.
     pub(crate) client_ages: Ages,
     /// Connections of clients that are closed at the end of this turn, after their log lines.
@@ -203,6 +206,7 @@ impl Worker {
             shm: heritage.shm,
             row: heritage.row,
             names: Names::new(),
+            overdue: Overdue::new(),
             client_ages: Ages::new(),
             leaving: Vec::new(),
             pooled_ages: Ages::new(),
@@ -272,6 +276,8 @@ impl Worker {
         }
         let now_ms = self.clock.mono_ms;
         let mut wait_ms = self.wheel.next_wait_ms(now_ms).unwrap_or(u64::MAX);
+        wait_ms = wait_ms.min(kp_shm::TURN_EVERY_MS);
+        wait_ms = wait_ms.min(self.overdue.due_ms().saturating_sub(now_ms));
         wait_ms = wait_ms.min(self.logs.flush_at_ms().saturating_sub(now_ms));
         wait_ms = wait_ms.min(self.memory.due_ms().saturating_sub(now_ms));
         wait_ms = wait_ms.min(self.accept_again_ms().saturating_sub(now_ms));

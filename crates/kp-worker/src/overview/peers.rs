@@ -33,6 +33,8 @@ pub struct PeerView {
     pub max_conns: u64,
     /// Attempts under way.
     pub in_flight: u64,
+    /// Of these, attempts that have waited five seconds or longer for their response head.
+    pub overdue: u64,
     /// Connections that wait in the pools.
     pub idle: u64,
     /// Attempts that are over.
@@ -89,10 +91,11 @@ pub(super) fn peers(
     let lines = lines(upstream);
     let serving = serving(shm);
     let view = |(peer, index): (String, SeriesIndex)| {
-        let seen: Vec<Seen> = serving
-            .iter()
-            .filter_map(|row| Seen::by(*row, index, shm))
-            .collect();
+        let seen = serving.iter();
+        let mut seen: Vec<Seen> = seen.filter_map(|row| Seen::by(*row, index, shm)).collect();
+        if upstream.zone.is_some() {
+            latest(&mut seen);
+        }
         // Nobody has it any more: a name that moved on, or a peer that was removed.
         let totals = shm.series().totals(index);
         (!seen.is_empty()).then(|| PeerView {
@@ -157,9 +160,16 @@ fn serving(shm: &Shm) -> Vec<Row> {
     if ready.is_empty() { rows(None) } else { ready }
 }
 
+/// With a zone all workers see the same, but not in the same moment: what the one says that looked last is what holds.
+fn latest(seen: &mut Vec<Seen>) {
+    seen.sort_by_key(|seen| std::cmp::Reverse(seen.looked_ms));
+    seen.truncate(1);
+}
+
 /// What one worker says of a peer.
 #[derive(Debug, Clone, Copy)]
 struct Seen {
+    looked_ms: u64,
     flags: u64,
     resting_until_ms: u64,
     ejected_until_ms: u64,
@@ -168,7 +178,9 @@ struct Seen {
 impl Seen {
     fn by(process: Row, index: SeriesIndex, shm: &Shm) -> Option<Self> {
         let value = |cell| shm.series().value(process, index, cell);
-        (value(PeerCell::Looked) != 0).then(|| Self {
+        let looked_ms = value(PeerCell::Looked);
+        (looked_ms != 0).then(|| Self {
+            looked_ms,
             flags: value(PeerCell::Flags),
             resting_until_ms: value(PeerCell::RestingUntil),
             ejected_until_ms: value(PeerCell::EjectedUntil),
@@ -261,6 +273,7 @@ fn view(
         effective_weight: value(PeerCell::Weight) as f64 / 1000.0,
         max_conns: value(PeerCell::MaxConns),
         in_flight: value(PeerCell::InFlight),
+        overdue: value(PeerCell::Overdue),
         idle: value(PeerCell::Idle),
         attempts: Classes {
             informational: value(PeerCell::Attempts1xx),
@@ -319,6 +332,7 @@ mod tests {
 
     fn seen(flags: &[PeerFlag]) -> Seen {
         Seen {
+            looked_ms: 49_000,
             flags: flags.iter().fold(0, |flags, flag| flags | *flag as u64),
             resting_until_ms: 56_500,
             ejected_until_ms: 50_000,
@@ -339,6 +353,24 @@ mod tests {
             (&[PeerFlag::Ejected], "up"),
         ] {
             assert_eq!(seen(flags).judge(NOW.mono_ms).word(), word, "{flags:?}");
+        }
+    }
+
+    /// A failure that one worker has just noted holds for all of them at once.
+    #[test]
+    fn with_a_zone_the_last_look_counts() {
+        let earlier = seen(&[]);
+        let later = Seen {
+            looked_ms: 49_500,
+            ..seen(&[PeerFlag::Resting])
+        };
+        for mut all in [vec![earlier, later], vec![later, earlier]] {
+            latest(&mut all);
+            let words: Vec<&str> = all
+                .iter()
+                .map(|one| one.judge(NOW.mono_ms).word())
+                .collect();
+            assert_eq!(words, ["resting"]);
         }
     }
 

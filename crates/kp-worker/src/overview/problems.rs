@@ -195,7 +195,8 @@ fn of_workers(overview: &Overview, config: &Config) -> Vec<Problem> {
     // Slots count from 0, and one whose worker is being started again is missing among them.
     let slots = ours().map(|worker| worker.slot + 1).max().unwrap_or(0);
     let slots = config.main.worker_processes.unwrap_or(slots).max(slots) as usize;
-    let serving = ours().filter(|worker| worker.state == "serving").count();
+    let in_place = |state: &str| matches!(state, "serving" | "stuck");
+    let serving = ours().filter(|worker| in_place(worker.state)).count();
     if serving > 0 && serving < slots {
         problems.push(Problem {
             level: Level::Warning,
@@ -213,6 +214,17 @@ fn of_workers(overview: &Overview, config: &Config) -> Vec<Problem> {
                 about: "worker",
                 name: format!("pid {}", worker.pid),
                 text: format!("has {open} of {max} descriptors open (worker_rlimit_nofile)"),
+            });
+        }
+        if worker.state == "stuck" {
+            problems.push(Problem {
+                level: Level::Critical,
+                about: "worker",
+                name: format!("pid {}", worker.pid),
+                text: format!(
+                    "has stood still for {} s, with {} connections: it was stopped, or something holds it up",
+                    worker.since_s, worker.connections
+                ),
             });
         }
         let limit = worker.memory_limit_bytes / 100 * MEMORY_WARNING_PERCENT;

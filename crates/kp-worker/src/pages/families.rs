@@ -93,7 +93,7 @@ const FOUND: &[FoundRow] = &[
     (Found::Started, FamilyKind::Gauge, "start_time_seconds", &[], "seconds", "When kp was started, in seconds since 1970; a reload does not change it."),
     (Found::Generation, FamilyKind::Gauge, "generation", &[], "", "Number of the configuration that serves; every reload makes another."),
     (Found::Generations, FamilyKind::Gauge, "generations", &["state"], "generations", "Configurations that have workers, by how far the foremost of these has come: starting, ready, or draining after a reload."),
-    (Found::Workers, FamilyKind::Gauge, "workers", &["state"], "processes", "Workers by how far they have come: starting, ready, or draining."),
+    (Found::Workers, FamilyKind::Gauge, "workers", &["state"], "processes", "Workers by how far they have come: starting, ready, or draining; stuck are those whose event loop has not turned for five seconds."),
     (Found::WorkerMemory, FamilyKind::Gauge, "worker_resident_memory_bytes", &["generation", "slot"], "bytes", "Memory of a worker as the system counts it, shared memory included."),
     (Found::WorkerDescriptors, FamilyKind::Gauge, "worker_open_fds", &["generation", "slot"], "descriptors", "Descriptors that a worker has open, as the system counts them; before Linux 6.2 its sockets only."),
     (Found::WorkerDescriptorsMax, FamilyKind::Gauge, "worker_max_fds", &["generation", "slot"], "descriptors", "Descriptors that a worker may have open: worker_rlimit_nofile, or what kp was started with."),

@@ -191,7 +191,7 @@ impl<'a> Page<'a> {
             Found::Started => self.moment(name, "", master.started_unix_ms()),
             Found::Generation => self.whole(name, master.generation().into()),
             Found::Generations => self.by_state(name, &foremost(self.view)),
-            Found::Workers => self.by_state(name, &states(self.view)),
+            Found::Workers => self.workers(name),
             Found::WorkerMemory => self.of_workers(name, |process| resident_bytes(process.pid)),
             Found::WorkerDescriptors => self.of_workers(name, |process| {
                 let own = counters.value(process.row, Counter::DescriptorsOpen);
@@ -249,6 +249,16 @@ impl<'a> Page<'a> {
             self.out
                 .sample_with(name, "", ("state", word), Value::Whole(count as u64));
         }
+    }
+
+    fn workers(&mut self, name: &str) {
+        let board = self.view.shm.scoreboard();
+        let is_stuck = |process: &Process| process.stuck_ms(self.view.now_ms).is_some();
+        let (stuck, others): (Vec<_>, Vec<_>) = board.processes().partition(is_stuck);
+        let states: Vec<State> = others.iter().map(|process| process.state).collect();
+        self.by_state(name, &states);
+        let count = Value::Whole(stuck.len() as u64);
+        self.out.sample_with(name, "", ("state", "stuck"), count);
     }
 
     /// Of two processes in one place, one of which is about to be reaped, the sum.
@@ -371,12 +381,6 @@ const STATES: [(State, &str); 3] = [
     (State::Ready, "ready"),
     (State::Draining, "draining"),
 ];
-
-/// The state of each worker.
-fn states(view: &View) -> Vec<State> {
-    let board = view.shm.scoreboard();
-    board.processes().map(|process| process.state).collect()
-}
 
 /// The state of each generation: that of the worker that serves best. One whose workers are starting again serves.
 fn foremost(view: &View) -> Vec<State> {

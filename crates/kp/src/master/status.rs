@@ -69,6 +69,8 @@ enum Holder {
 #[derive(Debug)]
 struct Seen {
     state: State,
+    /// Its loop does not turn.
+    stuck: bool,
     uptime_ms: u64,
     load: Load,
 }
@@ -200,6 +202,7 @@ impl Master {
         let shm = &self.house.shm;
         let row = shm.scoreboard().process(worker.row).map(|process| Seen {
             state: process.state,
+            stuck: process.stuck_ms(now_ms).is_some(),
             uptime_ms: now_ms.saturating_sub(process.born_ms),
             load: Load::of(shm, worker.row),
         });

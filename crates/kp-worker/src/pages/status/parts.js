@@ -22,6 +22,8 @@ function mark(node, name, value) {
 
 // --- numbers -------------------------------------------------------------------------------------------------------------
 
+// The upper end of the last bucket that has one: of what took longer nothing more is known.
+const LONGEST_MS = 30000;
 const NOTHING = "–";
 
 function scaled(value, base, units) {
@@ -44,6 +46,8 @@ const percent = (part) => (known(part) ? (part * 100 < 0.05 ? "0" : (part * 100)
 
 function millis(value) {
   if (!known(value)) return NOTHING;
+  // The last bucket has no upper end.
+  if (value === LONGEST_MS) return `over ${value / 1000} s`;
   return value >= 999.5 ? scaled(value / 1000, 1000, [" s"]) : scaled(value, 1e6, [" ms"]);
 }
 

@@ -8,7 +8,10 @@ const SLOWEST_MS = 10000;
 const PATIENCE_MS = 5000;
 // Rates are over so much time.
 const WINDOW_MS = 10000;
+const MINUTE_MS = 60000;
 const HOUR_MS = 3600000;
+// What hangs has answered nothing for so long.
+const SILENT_S = 8;
 // Peers of a group that are shown at first, and groups up to which size are open at first.
 const PEERS_SHOWN = 50;
 const GROUP_OPEN = 20;
@@ -63,6 +66,9 @@ const total = (name) => rateOf(state.doc.totals[name], before().totals[name]);
 const sumOf = (classes) => Object.values(classes).reduce((sum, held) => sum + held, 0);
 const failuresOf = (classes) => (classes["5xx"] || 0) + (classes.none || 0);
 
+const statuses = (totals) => Object.fromEntries(["1xx", "2xx", "3xx", "4xx", "5xx"].map((name) => [name, totals[`responses_${name}`] || 0]));
+const earlierPeer = (group, peer) => before().peers.get(`${group.upstream} ${peer.peer}`);
+
 // Share of failures among what came in the window; nothing where nothing came.
 function failing(now, then) {
   if (!then) return null;
@@ -76,8 +82,8 @@ function quantiles(now, then) {
 }
 
 function busy(worker) {
-  const then = before().workers.get(String(worker.pid));
-  if (!then) return null;
+  // One that is younger than the window is measured from where it was first seen.
+  const then = state.past.find((answer) => answer.workers.has(String(worker.pid))).workers.get(String(worker.pid));
   const busyFor = worker.loop_busy_us - then.loop_busy_us;
   const all = busyFor + worker.loop_waiting_us - then.loop_waiting_us;
   return all > 0 && busyFor >= 0 ? busyFor / all : null;
@@ -85,23 +91,85 @@ function busy(worker) {
 
 // --- is it well? -----------------------------------------------------------------------------------------------------------
 
-// More than one in a hundred of the last minute's requests failed: the one thing that only a look back can tell.
-function failures() {
-  const { history } = state;
+// What only a look back can tell, in the form of kp's own problems; `section` is where to look.
+function lookBack() {
+  const { doc } = state;
+  return [...failedRequests(), ...doc.upstreams.flatMap(silentPeers), ...doc.upstreams.flatMap(failingPeers), ...losses()];
+}
+
+// More than one in a hundred of the last minute's requests failed. How it is just now tells whether it is over.
+function failedRequests() {
+  const { history, doc } = state;
   if (!history) return [];
   let [all, failed] = [0, 0];
   history.unix_ms.forEach((unixMs, at) => {
-    if (unixMs < state.doc.now_unix_ms - 60000) return;
+    if (unixMs < doc.now_unix_ms - MINUTE_MS) return;
     all += history.requests_per_s[at] || 0;
     failed += history.responses_5xx_per_s[at] || 0;
   });
   const errors = (failed * history.interval_ms) / 1000;
   if (errors < 10 || failed < all / 100) return [];
-  const level = failed > all / 10 ? "critical" : "warning";
-  return [{ level, about: "requests", name: "", text: `${percent(failed / all)} of the requests of the last minute were answered with 5xx` }];
+  const now = failing(statuses(doc.totals), statuses(before().totals)) || 0;
+  const level = failed > all / 10 && now > 0.01 ? "critical" : "warning";
+  const why = new Map();
+  for (const entry of doc.recent) {
+    if (entry.status >= 500 && entry.unix_ms > doc.now_unix_ms - MINUTE_MS) why.set(entry.reason, (why.get(entry.reason) || 0) + 1);
+  }
+  const [reason] = [...why.entries()].sort((a, b) => b[1] - a[1])[0] || [];
+  const cause = reason ? `most often ${reason}` : "kp passed on what upstreams answered";
+  const text = `${percent(failed / all)} of the requests of the last minute were answered with 5xx, ${percent(now)} of the last seconds; ${cause}`;
+  return [{ level, about: "requests", name: "", section: reason ? "reasons" : "upstreams", text }];
 }
 
-const SECTION_OF = { upstream: "upstreams", worker: "workers", memory: "workers", limit: "limits", requests: "reasons" };
+const answered = (attempts) => sumOf(attempts) - (attempts.none || 0);
+
+// Requests wait for a peer, and it has answered none in all the time that is looked back on: it hangs.
+function silentPeers(group) {
+  if (seconds() < SILENT_S) return [];
+  const silent = group.peers.filter((peer) => {
+    const then = earlierPeer(group, peer);
+    return peer.overdue > 0 && then && answered(peer.attempts) === answered(then.attempts);
+  });
+  if (silent.length === 0) return [];
+  const waiting = silent.reduce((sum, peer) => sum + peer.overdue, 0);
+  const text = `${named(silent, (peer) => peer.peer)} answered nothing in the last ${span(seconds())} while ${plural(waiting, "request")} waited`;
+  return [{ level: waiting < 5 ? "warning" : "critical", about: "upstream", name: group.upstream, text }];
+}
+
+// Peers that get requests and fail many of them. What the client broke off says nothing about a peer.
+function failingPeers(group) {
+  const share = (peer) => {
+    const then = earlierPeer(group, peer);
+    const all = then ? sumOf(peer.attempts) - sumOf(then.attempts) : 0;
+    const failed = then ? Math.max(peer.attempts["5xx"] - then.attempts["5xx"], peer.failures - then.failures) : 0;
+    return failed >= 5 ? failed / all : 0;
+  };
+  const ill = group.peers.filter((peer) => levelOf(peer) === "good" && share(peer) > 0.1);
+  if (ill.length === 0) return [];
+  const text = `${ill.length} of ${plural(group.peers.length, "peer")} answer 5xx or fail: ${named(ill, (peer) => `${peer.peer} ${percent(share(peer))}`)}`;
+  return [{ level: "warning", about: "upstream", name: group.upstream, text }];
+}
+
+// Two of them by name, the others by number.
+function named(peers, show) {
+  const rest = peers.length - 2;
+  return peers.slice(0, 2).map(show).join(", ") + (rest > 0 ? ` and ${rest} more` : "");
+}
+
+const LOSSES = [
+  ["connections_refused", "critical", "connections", "limits", "turned away for want of a connection slot or a descriptor"],
+  ["connections_shed", "warning", "connections", "limits", "closed to make room for others"],
+  ["requests_refused_memory", "critical", "memory", "workers", "requests refused: worker_memory is used up"],
+  ["log_lines_dropped", "warning", "logs", "house", "lines lost: a full disk, or a reader that does not keep up; the error log names it"],
+];
+
+// Counters that stand still where all is well.
+function losses() {
+  const grown = LOSSES.filter(([name]) => total(name) > 0);
+  return grown.map(([name, level, about, section, text]) => ({ level, about, name: "", section, text: `${rate(total(name))} ${text}` }));
+}
+
+const SECTION_OF = { upstream: "upstreams", worker: "workers", memory: "workers" };
 
 function problemCount(problems) {
   const critical = problems.filter((problem) => problem.level === "critical").length;
@@ -110,7 +178,7 @@ function problemCount(problems) {
 }
 
 function showVerdict() {
-  const problems = [...failures(), ...state.doc.problems].sort((a, b) => (a.level === "critical" ? 0 : 1) - (b.level === "critical" ? 0 : 1));
+  const problems = [...lookBack(), ...state.doc.problems].sort((a, b) => (a.level === "critical" ? 0 : 1) - (b.level === "critical" ? 0 : 1));
   const worst = problems.length === 0 ? "good" : problems[0].level;
   const text = problems.length === 0 ? "All is well" : problemCount(problems);
   const title = one("#verdict");
@@ -124,14 +192,15 @@ function showVerdict() {
   const list = one("#problems");
   list.hidden = problems.length === 0;
   list.kept = list.kept || new Map();
-  const texts = new Map(problems.map((problem) => [`${problem.about} ${problem.name} ${problem.level}`, problem]));
+  // Of one upstream several things can be wrong.
+  const texts = new Map(problems.map((problem, at) => [`${at} ${problem.about} ${problem.name} ${problem.level}`, problem]));
   const make = () => element("li", {}, element("span", {}), " ", element("a", {}), element("span", {}));
   keep(list, list.kept, [...texts.keys()], make, (node, key) => {
     const problem = texts.get(key);
     const [level, link, rest] = node.children;
     mark(level, "class", `level ${problem.level}`);
     say(level, problem.level);
-    mark(link, "href", `#${SECTION_OF[problem.about] || "house"}`);
+    mark(link, "href", `#${problem.section || SECTION_OF[problem.about] || "house"}`);
     say(link, problem.name ? `${problem.about} ${problem.name}` : problem.about);
     say(rest, `: ${problem.text}`);
   });
@@ -154,8 +223,9 @@ function drawIcon(worst) {
 function showNumbers() {
   const { doc } = state;
   const [p50, p90, p99] = quantiles(doc.latency, before().latency);
-  const statuses = (totals) => Object.fromEntries(["1xx", "2xx", "3xx", "4xx", "5xx"].map((name) => [name, totals[`responses_${name}`] || 0]));
   const wrong = failing(statuses(doc.totals), statuses(before().totals));
+  const came = total("requests");
+  const share4xx = came > 0 ? Math.min(1, total("responses_4xx") / came) : null;
   const loops = doc.workers.filter((worker) => worker.state === "serving").map(busy).filter(known);
   const load = loops.length ? loops.reduce((sum, part) => sum + part, 0) / loops.length : null;
   const memory = doc.workers.reduce((sum, worker) => sum + worker.memory_bytes, 0);
@@ -164,7 +234,7 @@ function showNumbers() {
   terms(one("#tiles"), [
     ["Requests", rate(total("requests")), `${count(doc.totals.requests_active)} in progress`],
     ["5xx answers", percent(wrong), rate(total("responses_5xx")), wrong > 0.1 ? "critical" : wrong > 0.01 ? "warning" : ""],
-    ["4xx answers", rate(total("responses_4xx")), `${rate(total("requests_limited"))} over a rate`],
+    ["4xx answers", rate(total("responses_4xx")), `${percent(share4xx)} of all`],
     ["Latency p50", millis(p50), "half are faster"],
     ["Latency p90", millis(p90), "nine in ten"],
     ["Latency p99", millis(p99), "all but one in 100"],
@@ -172,7 +242,7 @@ function showNumbers() {
     ["New connections", rate(total("connections_accepted")), `${rate(total("tls_handshakes"))} TLS`],
     ["To clients", flow(total("client_sent_bytes")), `${flow(total("client_received_bytes"))} received`],
     ["Worker load", percent(load), loops.length > 1 ? `highest ${percent(Math.max(...loops))}` : "of the loop's time", load > 0.9 ? "warning" : ""],
-    ["Memory", bytes(memory), "of all workers"],
+    ["Memory", bytes(memory), "as worker_memory counts"],
     ["Retries", rate(total("upstream_retries")), `${count(doc.totals.upstream_connections_active)} open to peers`],
   ]);
 }
@@ -227,15 +297,26 @@ const PEER_COLUMNS = [
   { title: "Peer", width: "17%", kind: "mono", value: ({ peer }) => ({ text: peer.peer, note: peer.backup ? "backup" : "" }) },
   { title: "State", width: "13%", kind: "wide bare", value: ({ peer }) => ({ text: peer.state, level: levelOf(peer), note: peer.detail || "" }) },
   { title: "Weight", width: "6%", kind: "number", value: ({ peer }) => weightOf(peer) },
-  { title: "In flight", width: "8%", kind: "number", hint: "Connections in use, and max_conns", value: ({ peer }) => (peer.max_conns ? `${count(peer.in_flight)} of ${count(peer.max_conns)}` : count(peer.in_flight)) },
+  { title: "In flight", width: "8%", kind: "number", hint: "Connections in use, and max_conns", value: ({ peer }) => inFlight(peer) },
   { title: "Idle", width: "6%", kind: "number", hint: "Connections that wait in the keep-alive pools", value: ({ peer }) => count(peer.idle) },
   { title: "Attempts", width: "8%", kind: "number", value: ({ peer, then }) => rate(then ? rateOf(sumOf(peer.attempts), sumOf(then.attempts)) : null) },
-  { title: "Failed", width: "7%", kind: "number", hint: "5xx and no answer, of the attempts of the last seconds", value: ({ peer, then }) => percent(failing(peer.attempts, then && then.attempts)) },
+  { title: "Failed", width: "7%", kind: "number", hint: "5xx and no answer, of the attempts of the last seconds", value: ({ peer, then }) => judged(failing(peer.attempts, then && then.attempts)) },
   { title: "p50", width: "7.5%", kind: "number", hint: "Time to the head of the answer", value: ({ times }) => millis(times[0]) },
   { title: "p99", width: "7.5%", kind: "number", hint: "Time to the head of the answer", value: ({ times }) => millis(times[2]) },
   { title: "Checks", width: "8%", kind: "", value: ({ peer }) => checksOf(peer) },
   { title: "Last failure", width: "12%", kind: "wide", value: ({ peer }) => lastFailure(peer) },
 ];
+
+function inFlight(peer) {
+  const text = peer.max_conns ? `${count(peer.in_flight)} of ${count(peer.max_conns)}` : count(peer.in_flight);
+  return peer.overdue ? { text, note: `${count(peer.overdue)} for 5 s or longer`, hint: "Requests that wait for the head of the answer" } : text;
+}
+
+// A share of failures with its colour.
+function judged(share) {
+  const text = percent(share);
+  return share > 0.01 ? { text, level: share > 0.1 ? "critical" : "warning" } : text;
+}
 
 function weightOf(peer) {
   const { weight, effective_weight: effective } = peer;
@@ -313,7 +394,7 @@ function fillGroup(node, group, words) {
   mark(parts.level, "class", `level ${level}`);
   say(parts.level, group.usable === 0 ? "no usable peer" : up);
   const attempts = group.peers.map((peer) => {
-    const earlier = before().peers.get(`${group.upstream} ${peer.peer}`);
+    const earlier = earlierPeer(group, peer);
     return earlier ? rateOf(sumOf(peer.attempts), sumOf(earlier.attempts)) : null;
   });
   const all = attempts.filter(known).reduce((sum, part) => sum + part, 0);
@@ -335,7 +416,7 @@ function fillPeers(parts, group, words) {
   const rank = (peer) => (ORDER.indexOf(peer.state) < 0 ? ORDER.length : ORDER.indexOf(peer.state));
   wanted.sort((a, b) => rank(a) - rank(b));
   const rows = wanted.slice(0, parts.shown).map((peer) => {
-    const then = before().peers.get(`${group.upstream} ${peer.peer}`);
+    const then = earlierPeer(group, peer);
     return { group, peer, then, times: quantiles(peer.head_time, then && then.head_time) };
   });
   parts.peers.update(rows, (row) => row.peer.peer, dressPeer);
@@ -376,7 +457,7 @@ function listed(section, caption, columns) {
   return made;
 }
 
-const WORKER_STATES = { starting: "still", serving: "good", draining: "warning", gone: "still" };
+const WORKER_STATES = { stuck: "critical", starting: "still", serving: "good", draining: "warning", gone: "still" };
 
 function waitsFor(worker) {
   const parts = [];
@@ -403,7 +484,7 @@ WORKERS.shell.querySelector("th").title = "Generation and slot";
 const SERVERS = listed("#servers", "Virtual hosts", [
   { title: "Server", kind: "mono", value: ({ server }) => server.server },
   { title: "Requests", kind: "number", value: ({ server, then }) => rate(then ? rateOf(sumOf(server.responses), sumOf(then.responses)) : null) },
-  { title: "5xx", kind: "number", value: ({ server, then }) => percent(failing(server.responses, then && then.responses)) },
+  { title: "5xx", kind: "number", value: ({ server, then }) => judged(failing(server.responses, then && then.responses)) },
   { title: "4xx", kind: "number", value: ({ server, then }) => rate(then ? rateOf(server.responses["4xx"], then.responses["4xx"]) : null) },
   { title: "p50", kind: "number", value: ({ times }) => millis(times[0]) },
   { title: "p90", kind: "number", value: ({ times }) => millis(times[1]) },
@@ -593,8 +674,7 @@ async function turn() {
     if (first) chooseRange();
     show();
   } catch (error) {
-    const unreachable = error instanceof TypeError || error.name === "TimeoutError";
-    state.failure = unreachable ? "kp cannot be reached" : error.message;
+    state.failure = error instanceof TypeError ? "kp cannot be reached" : error.name === "TimeoutError" ? `kp has not answered within ${span(PATIENCE_MS / 1000)}` : error.message;
   }
   showFreshness();
   const pause = (performance.now() - begun) / SHARE;

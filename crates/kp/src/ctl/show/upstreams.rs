@@ -48,6 +48,7 @@ struct Peer {
     effective_weight: f64,
     max_conns: u64,
     in_flight: u64,
+    overdue: u64,
     idle: u64,
     attempts: Attempts,
     failures: u64,
@@ -110,6 +111,14 @@ impl Peer {
     fn weight(&self) -> String {
         let text = format!("{:.1}", self.effective_weight);
         text.strip_suffix(".0").map_or(text.clone(), str::to_owned)
+    }
+
+    /// How many of those in flight have waited long for their response head.
+    fn overdue(&self) -> String {
+        match self.overdue {
+            0 => String::new(),
+            overdue => format!(" ({overdue} of them have waited 5 s or longer for an answer)"),
+        }
     }
 
     fn in_flight(&self) -> String {
@@ -245,9 +254,10 @@ fn one_peer(peer: &Peer) -> String {
     let attempts = &peer.attempts;
     let _ = write!(
         text,
-        "\n  weight {}; {} in flight, {} idle connections\n  {} attempts: {} 2xx, {} 3xx, {} 4xx, {} 5xx, {} without an answer; {} failures\n  {} from it, {} to it\n",
+        "\n  weight {}; {} in flight{}, {} idle connections\n  {} attempts: {} 2xx, {} 3xx, {} 4xx, {} 5xx, {} without an answer; {} failures\n  {} from it, {} to it\n",
         peer.weight(),
         peer.in_flight(),
+        peer.overdue(),
         peer.idle,
         attempts.total(),
         attempts.successful,
@@ -278,7 +288,7 @@ mod tests {
         "retries":3,"retries_refused":0,"no_live_peer":0,"rests":1,"ejections":0,"returns":0,"queue":null,"news":true,
         "changes":[["weight","10.0.0.1:80","3"]],
         "peers":[{"peer":"10.0.0.1:80","state":"up","detail":null,"backup":false,"effective_weight":3.0,"max_conns":20,
-            "in_flight":2,"idle":1,"attempts":{"1xx":0,"2xx":90,"3xx":0,"4xx":9,"5xx":1,"none":2},"failures":2,
+            "in_flight":2,"overdue":1,"idle":1,"attempts":{"1xx":0,"2xx":90,"3xx":0,"4xx":9,"5xx":1,"none":2},"failures":2,
             "bytes_in":2048,"bytes_out":10,"last_failure":{"reason":"connect_timeout","age_s":90},
             "checks":[{"check":"http /up","state":"failing","trouble":"status \u001b[2J"}]}]},
         {"upstream":"empty","balancer":"round robin","zone":"z","implicit":false,"usable":0,
@@ -305,7 +315,7 @@ mod tests {
         for part in [
             "balancer:    least_conn\nzone:        -\npeers:       1, 1 of them usable\n",
             "changed:     weight 10.0.0.1:80 3\n",
-            "\n10.0.0.1:80: up\n  weight 3; 2 of 20 in flight, 1 idle connections\n",
+            "\n10.0.0.1:80: up\n  weight 3; 2 of 20 in flight (1 of them have waited 5 s or longer for an answer), 1 idle connections\n",
             "  102 attempts: 90 2xx, 0 3xx, 9 4xx, 1 5xx, 2 without an answer; 2 failures\n  2.0 KiB from it, 10 B to it\n",
             "  last failure: connect_timeout, 1 min 30 s ago\n  check http /up: failing, status \\u{1b}[2J\n",
             "queue:       1 wait of 5 that may in each worker; 7 waited so far, 2 found it full, 3 waited too long\n",

@@ -146,7 +146,12 @@ impl Place {
                 pid,
                 row: Some(seen),
             } => {
-                let (state, uptime) = (state_name(seen.state), span(seen.uptime_ms));
+                let state = if seen.stuck {
+                    "stuck"
+                } else {
+                    state_name(seen.state)
+                };
+                let uptime = span(seen.uptime_ms);
                 let Load {
                     connections,
                     idle,
@@ -258,6 +263,7 @@ mod tests {
                 pid: 4700 + slot as i32,
                 row: Some(Seen {
                     state,
+                    stuck: false,
                     uptime_ms: 3_725_000,
                     load,
                 }),
