@@ -3,8 +3,12 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use kp_tests::ask::{ctl_text, entry, peer};
 use kp_tests::browser::{Browser, Screen, Tab};
 use kp_tests::client;
+use kp_tests::metrics::Metrics;
+use kp_tests::origin::OK;
+use kp_tests::process;
 use kp_tests::wait::{self, SOON};
 use kp_tests::{Kp, Origin, Port, Setup};
 use nix::sys::signal::Signal;
@@ -452,6 +456,94 @@ fn workers_that_disagree_are_told_of() {
                 && peer["usable"] == true
         })
     });
+}
+
+/// What hangs ends no attempt, so nothing is counted: it is told of all the same, long before a timeout ends the wait.
+#[test]
+fn a_peer_that_hangs_is_told_of() {
+    let origin = Origin::start(|conversation| {
+        while conversation.request()?.target() != "/hang" {
+            conversation.send(OK)?;
+        }
+        conversation.stall();
+        Ok(())
+    });
+    let kp = setup(&origin)
+        .server("location = /metrics { metrics; }")
+        .start();
+    assert_eq!(kp.get("/").status(), 200);
+    let browser = Browser::start();
+    let tab = browser.open(&page(&kp), Screen::DESK);
+    tab.until("document.body.dataset.verdict == 'good'");
+    let mut waiting = [kp.client(), kp.client()];
+    for client in &mut waiting {
+        client.send("GET /hang HTTP/1.1\r\nHost: x\r\n\r\n");
+    }
+    let address = origin.address();
+    let overdue = || peer(&data(&kp, ""), "app", &address)["overdue"].clone();
+    wait::until(LONG, "requests that are overdue", || overdue() == json!(2));
+    let sample = format!("kp_peer_requests_overdue{{upstream=\"app\",peer=\"{address}\"}}");
+    assert_eq!(Metrics::of(&kp.address(), "/metrics").value(&sample), 2.0);
+    let shown = ctl_text(&kp, &["upstream", "show", "app"]);
+    assert!(
+        shown.contains("2 in flight (2 of them have waited"),
+        "{shown}"
+    );
+    tab.until(
+        "document.querySelector('#problems').innerText.match(/answered nothing in the last .* while 2 requests waited/)",
+    );
+    tab.until(&format!(
+        "{}.innerText.includes('2 for 5 s')",
+        row(&address)
+    ));
+
+    drop(waiting);
+    wait::until(LONG, "nobody who waits", || overdue() == json!(0));
+    tab.until("document.body.dataset.verdict == 'good'");
+    assert_clean(&tab, &kp);
+}
+
+/// A worker that was stopped answers nobody, its connections and those that the system gives it included.
+#[test]
+fn a_worker_that_stands_still_is_told_of() {
+    let text = "worker_processes 2; %MAIN% http { server { listen %LISTEN%;
+        location /status { status; } location = /metrics { metrics; } } }";
+    let kp = Setup::new(text).start();
+    // One connection, so always the same worker.
+    let mut client = kp.client();
+    let mut ask = |target: &str| {
+        let answer = client.ask(format!("GET {target} HTTP/1.1\r\nHost: x\r\n\r\n"));
+        assert_eq!(answer.status(), 200, "{answer:?}");
+        answer.text()
+    };
+    let mut look = || -> Value { serde_json::from_str(&ask("/status.json")).expect("JSON") };
+    let answers = look()["pid"].clone();
+    let pids = kp.worker_pids();
+    let other = pids.iter().find(|pid| json!(pid) != answers);
+    let other = *other.expect("another worker");
+    let state = |picture: &Value| {
+        let workers = picture["workers"].as_array().into_iter().flatten();
+        let found = workers.clone().find(|worker| worker["pid"] == json!(other));
+        found.expect("the worker")["state"].clone()
+    };
+    process::signal(other, Signal::SIGSTOP);
+    let picture = wait::until_some(LONG, "a worker that is stuck", || {
+        Some(look()).filter(|picture| state(picture) == "stuck")
+    });
+    let problem = entry(&picture["problems"], "name", &format!("pid {other}"));
+    assert_eq!(
+        (&problem["level"], &problem["about"]),
+        (&json!("critical"), &json!("worker"))
+    );
+    let status = kp.command(&["status"]).stdout;
+    assert!(status.contains("  stuck  "), "{status}");
+    process::signal(other, Signal::SIGCONT);
+    wait::until(LONG, "a worker that serves", || state(&look()) == "serving");
+    let metrics = ask("/metrics");
+    assert!(
+        metrics.contains("kp_workers{state=\"stuck\"} 0\n"),
+        "{metrics}"
+    );
 }
 
 /// The master takes samples while there is a page for them.

@@ -163,7 +163,7 @@ cells! {
     Reuses, Counter, "peer_reuses", None, "connections", "Attempts that took a connection to the peer from the keep-alive pool.";
     StaleReuses, Counter, "peer_stale_reuses", None, "connections", "Connections from the keep-alive pool that the peer had closed before it answered anything.";
     InFlight, Gauge, "peer_requests_in_flight", None, "attempts", "Attempts under way at the peer.";
-    Overdue, Gauge, "peer_requests_overdue", None, "attempts", "Of these, attempts that have waited five seconds or longer for their response head.";
+    Overdue, Gauge, "peer_requests_overdue", None, "attempts", "Attempts under way that have waited five seconds or longer for their response head.";
     Idle, Gauge, "peer_idle_connections", None, "connections", "Connections to the peer that wait in the keep-alive pool.";
     Looked, Setting, "", None, "milliseconds", "When a worker looked last, by the monotonic clock; 0: no worker has the peer.";
     Weight, Setting, "peer_weight", None, "thousandths", "Weight of the peer in effect: lowered by failures, growing during a slow start.";
