@@ -506,7 +506,8 @@ fn a_peer_that_hangs_is_told_of() {
 /// A worker that was stopped answers nobody, its connections and those that the system gives it included.
 #[test]
 fn a_worker_that_stands_still_is_told_of() {
-    let text = "worker_processes 2; %MAIN% http { server { listen %LISTEN%;
+    let text =
+        "worker_processes 2; %MAIN% http { keepalive_requests 1000000; server { listen %LISTEN%;
         location /status { status; } location = /metrics { metrics; } } }";
     let kp = Setup::new(text).start();
     // One connection, so always the same worker.

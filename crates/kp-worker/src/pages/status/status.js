@@ -242,7 +242,7 @@ function showNumbers() {
     ["New connections", rate(total("connections_accepted")), `${rate(total("tls_handshakes"))} TLS`],
     ["To clients", flow(total("client_sent_bytes")), `${flow(total("client_received_bytes"))} received`],
     ["Worker load", percent(load), loops.length > 1 ? `highest ${percent(Math.max(...loops))}` : "of the loop's time", load > 0.9 ? "warning" : ""],
-    ["Memory", bytes(memory), "as worker_memory counts"],
+    ["Memory", bytes(memory), "of worker_memory"],
     ["Retries", rate(total("upstream_retries")), `${count(doc.totals.upstream_connections_active)} open to peers`],
   ]);
 }
