@@ -94,7 +94,6 @@ fn awaited(active: &Active) -> Option<(PeerId, u64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kp_config::model::UpstreamId;
 
     #[test]
     fn looks_are_as_rare_as_tells_in_time() {
