@@ -140,6 +140,8 @@ pub struct Request {
     pub error_page_used: bool,
     /// Status forced by `error_page … =code` for the redirected handler; 0: none.
     pub forced_status: u16,
+    /// The status that the last error page was to stand for, as the client would have seen it; 0: none was looked for.
+    pub refused_status: u16,
     /// Target of the last redirect that routing decided. An error page that takes a redirect over keeps its `Location`.
     pub redirect: Option<Vec<u8>>,
     /// Values of user variables, by [`kp_config::model::UserVar`]; empty until one is set.

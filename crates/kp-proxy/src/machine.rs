@@ -144,8 +144,9 @@ pub struct Machine {
     pub redirected: bool,
     /// What ended the exchange, if something went wrong.
     pub failure: Option<Failure>,
-    /// A failure for the error log, taken out by the driver.
-    pub reported: Option<Failure>,
+    /// Failures for the error log, each with what exactly was wrong; taken out by the driver. There is more than one where the
+    /// error page of the first failed at once.
+    pub reported: Vec<(Failure, Option<String>)>,
 }
 
 impl Machine {

@@ -86,6 +86,7 @@ impl Program {
         context: &Context<'_>,
     ) -> Option<ErrorAction> {
         exchange.request.forced_status = 0;
+        exchange.request.refused_status = wire_status(status);
         let location = context
             .config
             .http

@@ -217,7 +217,7 @@ impl Program {
             exchange.machine.body = BodyState::Consumed;
             let failure = Failure::new(Phase::Route, Cause::BodyTooLarge(Some(length)));
             exchange.explain_failure(&failure);
-            exchange.machine.reported = Some(failure);
+            exchange.report(failure);
             return answer(Answer::status(413, Reason::BodyTooLarge));
         }
         if found == Found::MissingSlash {

@@ -28,7 +28,7 @@ use crate::{
     response_head, vars,
 };
 use kp_config::model::{
-    BodyInFile, Handler, Location, Page, ProxyHttpVersion, RequestBuffering, UpstreamId,
+    BodyInFile, Handler, Level, Location, Page, ProxyHttpVersion, RequestBuffering, UpstreamId,
 };
 use kp_config::template::{Builtin, Variable};
 use kp_http::{Framing, Known, Method, Version};
@@ -224,11 +224,7 @@ impl Exchange {
             Err(failure) => return self.fail(failure, program, context),
         }
         if self.machine.body == BodyState::Consumed && self.request.method.is_none() {
-            // What an upstream took cannot be sent again, and without it this would be another request. Only one that was
-            // turned into a GET goes on without its body.
-            self.record.detail = Some("the request body was already passed on".to_owned());
-            let failure = Failure::new(failure::Phase::Route, Cause::Internal);
-            return self.fail(failure, program, context);
+            return self.answer_without_page();
         }
         self.machine.tries = 0;
         self.machine.tried.clear();
@@ -241,6 +237,21 @@ impl Exchange {
             return Action::Gather(bytes);
         }
         self.acquire()
+    }
+
+    /// What an upstream took of a body cannot be sent again, and without it this would be another request: only one that was
+    /// turned into a GET goes on without its body. The client is told what the error page was to stand for.
+    fn answer_without_page(&mut self) -> Action {
+        let text = "the error page is not asked for: the request body was already passed on";
+        self.record.notes.push((Level::Error, text.to_owned()));
+        self.request.forced_status = 0;
+        let status = match self.request.refused_status {
+            status @ 400.. => status,
+            // A redirect needs its target, which was an upstream's.
+            _ => 500,
+        };
+        let reason = self.record.reason.unwrap_or(Reason::Internal);
+        self.send(Answer::status(status, reason))
     }
 
     /// Whether the body is taken whole before a peer is chosen.
@@ -322,7 +333,7 @@ impl Exchange {
         }
         self.end_attempt(context);
         if self.retry(failure, context) {
-            self.machine.reported = Some(failure);
+            self.report(failure);
             return self.again(context);
         }
         self.fail(failure, program, context)
@@ -341,7 +352,7 @@ impl Exchange {
         let rejected = Failure::new(failure::Phase::AwaitHead, Cause::UpstreamStatus(status));
         if self.retry(rejected, context) {
             self.end_attempt(context);
-            self.machine.reported = Some(rejected);
+            self.report(rejected);
             return self.again(context);
         }
         let location = &context.config.http.locations[self.location.index()];
@@ -531,13 +542,19 @@ impl Exchange {
     fn fail(&mut self, failure: Failure, program: &Program, context: &Context<'_>) -> Action {
         self.explain_failure(&failure);
         self.machine.failure = Some(failure);
-        self.machine.reported = Some(failure);
+        self.report(failure);
         self.machine.phase = Phase::Answer;
         match program.error_page(self, failure.status(), context) {
             Some(ErrorAction::Reroute) => self.route_again(program, context),
             Some(ErrorAction::Answer(answer)) => self.respond(answer),
             None => Action::RespondFailure(failure),
         }
+    }
+
+    /// Leaves a failure for the error log.
+    pub(crate) fn report(&mut self, failure: Failure) {
+        let detail = self.record.detail.take();
+        self.machine.reported.push((failure, detail));
     }
 
     /// Answers, by the error page where there is one.
@@ -568,7 +585,7 @@ impl Exchange {
     fn truncate(&mut self, failure: Failure, context: &Context<'_>) -> Action {
         self.explain_end(&failure);
         self.machine.failure = Some(failure);
-        self.machine.reported = Some(failure);
+        self.report(failure);
         self.machine.outcome = Some(failure.peer_mark(false));
         self.end_attempt(context);
         self.machine.phase = Phase::Answer;
@@ -616,7 +633,7 @@ impl Exchange {
     fn end_silently(&mut self, failure: Failure, status: u16, context: &Context<'_>) -> Action {
         self.explain_end(&failure);
         self.machine.failure = Some(failure);
-        self.machine.reported = Some(failure);
+        self.report(failure);
         self.machine.outcome = Some(failure.peer_mark(false));
         if self.response.status == 0 {
             self.response.status = status;

@@ -398,16 +398,15 @@ impl Worker {
         for (level, text) in std::mem::take(&mut active.exchange.record.notes) {
             self.log_exchange(active, level, &text);
         }
-        if let Some(failure) = active.exchange.machine.reported.take() {
+        for (failure, detail) in std::mem::take(&mut active.exchange.machine.reported) {
             if let Some(counter) = crate::tally::counter_of(&failure) {
                 self.counters.increment(counter);
             }
             self.measure_failure(active, &failure);
-            let detail = active.exchange.record.detail.take().unwrap_or_default();
             let targets = &self.location(active.exchange.location).error_log;
             if error_log::wants(targets, failure.level()) {
                 let mut text = String::new();
-                failure.write_text(&detail, &mut text);
+                failure.write_text(detail.as_deref().unwrap_or_default(), &mut text);
                 self.log_reason(active, failure.level(), &text, Some(failure.token()));
             }
         }

@@ -88,6 +88,64 @@ fn a_streamed_body_is_not_claimed_again() {
     assert_eq!(page.field("content-length"), None);
 }
 
+/// Where the page for a failure would have to be asked for with a body that is gone, the client is told of the failure itself,
+/// and the log names it.
+#[test]
+fn an_error_page_that_needs_a_lost_body_stands_aside() {
+    let closing = Origin::start(|conversation| {
+        conversation.head()?;
+        Ok(())
+    });
+    let page = Origin::ok();
+    let kp = Setup::base(&closing)
+        .server(&format!(
+            "location @page {{ client_max_body_size 0; proxy_pass http://{}; }}",
+            page.address()
+        ))
+        .server(
+            "location /closed { proxy_pass http://u; proxy_request_buffering off; error_page 502 =200 @page; }
+             location /large { proxy_pass http://u; client_max_body_size 10; error_page 413 = @page; }",
+        )
+        .start();
+    let ask = |path: &str| {
+        let body = "x".repeat(100_000);
+        kp.client().ask(format!(
+            "POST {path} HTTP/1.1\r\nHost: t\r\nContent-Length: 100000\r\n\r\n{body}"
+        ))
+    };
+    assert_eq!(ask("/closed").status(), 502);
+    assert_eq!(ask("/large").status(), 413);
+    assert_eq!(page.requests().len(), 0, "half a request was made up");
+    kp.wait_error("the error page is not asked for: the request body was already passed on");
+    let log = kp.error_log();
+    assert!(
+        ["prematurely closed", "recv() failed", "send() failed"]
+            .iter()
+            .any(|failure| log.contains(failure)),
+        "{log}"
+    );
+}
+
+/// An error page that is refused at once hides nothing: both failures are in the log, and the first one counts for its peer.
+#[test]
+fn a_refused_error_page_hides_no_failure() {
+    let closing = Origin::start(|conversation| {
+        conversation.head()?;
+        Ok(())
+    });
+    let kp = Setup::base(&closing)
+        .server("location @page { deny all; proxy_pass http://u; }")
+        .location("error_page 502 = @page;")
+        .start();
+    assert_eq!(kp.get("/").status(), 403);
+    let log = kp.error_log();
+    assert!(log.contains("access forbidden by rule"), "{log}");
+    assert!(
+        log.contains("upstream prematurely closed connection while reading response header from upstream"),
+        "{log}"
+    );
+}
+
 /// `proxy_method GET` makes a body of what a HEAD must not have.
 #[test]
 fn a_body_that_was_not_asked_for_does_not_reach_the_client() {
