@@ -6,7 +6,7 @@
 use crate::name::HostName;
 use crate::reason::Reason;
 use domain::base::iana::{Class, Opcode, Rcode};
-use domain::base::{Message, MessageBuilder, Name, ParsedName, Rtype};
+use domain::base::{Message, MessageBuilder, Name, ParsedName, Rtype, Ttl};
 use domain::rdata::{A, Aaaa, Cname, Srv};
 use std::net::IpAddr;
 
@@ -162,7 +162,7 @@ fn records(message: &Message<&[u8]>, name: &HostName, kind: Kind) -> Option<Says
                 });
             }
         }
-        ttl = ttl.min(record.ttl().as_secs());
+        ttl = ttl.min(seconds(record.ttl()));
     }
     Some(if !addresses.is_empty() {
         addresses.sort_unstable();
@@ -189,10 +189,17 @@ fn aliases(message: &Message<&[u8]>) -> Option<Aliases> {
         if let Some(target) = HostName::of_labels(data.data().cname())
             && aliases.len() < ALIAS_RECORDS_MAX
         {
-            aliases.push((owner, target, record.ttl().as_secs()));
+            aliases.push((owner, target, seconds(record.ttl())));
         }
     }
     Some(aliases)
+}
+
+/// How long a record holds. RFC 2181 §8: with the highest bit set, not at all.
+fn seconds(ttl: Ttl) -> u32 {
+    const LONGEST: u32 = u32::MAX / 2;
+    let seconds = ttl.as_secs();
+    if seconds > LONGEST { 0 } else { seconds }
 }
 
 /// The name at the end of the aliases, the shortest time one of them holds, and whether there was one. `None`: they go in
@@ -277,6 +284,20 @@ mod tests {
             answer(&bytes, 7, &name("app.test"), Kind::A),
             Some(Says::Addresses(both, 20))
         );
+    }
+
+    /// RFC 2181 §8.
+    #[test]
+    fn a_time_with_the_highest_bit_is_none() {
+        for (ttl, holds) in [(0x7fff_ffff, 0x7fff_ffff), (0x8000_0000, 0), (u32::MAX, 0)] {
+            let bytes = reply(7, "app.test", Kind::A, Rcode::NOERROR, |answers| {
+                address(answers, "app.test", ttl, 1);
+            });
+            assert_eq!(
+                answer(&bytes, 7, &name("app.test"), Kind::A),
+                Some(Says::Addresses(vec![IpAddr::from([127, 0, 0, 1])], holds))
+            );
+        }
     }
 
     #[test]

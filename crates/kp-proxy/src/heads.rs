@@ -3,6 +3,7 @@
 //! Decides nothing per request: sets of field names become bit sets, constant header runs become bytes, and flags say
 //! what need not be looked for at all (no `proxy_cookie_*`: no `Set-Cookie` is ever read).
 
+use crate::request_head::keep_on_one_line;
 use crate::trace;
 use kp_config::Config;
 use kp_config::model::{
@@ -293,7 +294,11 @@ fn set_lines(headers: &[SetHeader]) -> Vec<SetLine> {
         let value = match header.value.as_literal() {
             Some("") => continue,
             Some(constant) => {
+                let start = text.len();
                 text.extend_from_slice(constant.as_bytes());
+                if let Some(value) = text.get_mut(start..) {
+                    keep_on_one_line(value);
+                }
                 text.extend_from_slice(b"\r\n");
                 None
             }

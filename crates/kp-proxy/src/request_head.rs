@@ -96,8 +96,7 @@ pub(crate) fn write_check_head(
     out.extend_from_slice(b"\r\n");
 }
 
-/// Appends a value for a field. What a variable brings in cannot end the line (RFC 9110 §5.5: CR, LF and NUL are
-/// replaced by a space).
+/// Appends a value for a field, which cannot end the line (RFC 9110 §5.5: CR, LF and NUL are replaced by a space).
 pub(crate) fn field_value(
     template: &Template,
     exchange: &mut Exchange,
@@ -107,9 +106,13 @@ pub(crate) fn field_value(
 ) {
     let start = out.len();
     vars::evaluate(template, exchange, program, context, out);
-    let Some(value) = out.get_mut(start..) else {
-        return;
-    };
+    if let Some(value) = out.get_mut(start..) {
+        keep_on_one_line(value);
+    }
+}
+
+/// Replaces what would end the line of a field by a space.
+pub(crate) fn keep_on_one_line(value: &mut [u8]) {
     if memchr::memchr3(b'\r', b'\n', 0, value).is_some() {
         for byte in value
             .iter_mut()

@@ -304,6 +304,10 @@ impl Exchange {
     /// Another attempt. What the one before said about its peer stays, for the driver to book.
     fn acquire(&mut self) -> Action {
         self.machine.phase = Phase::Connect;
+        // A failure before an error page was another upstream's.
+        self.machine
+            .failure
+            .take_if(|failure| failure.after() == After::Keep);
         self.machine.interim = 0;
         self.machine.reused = false;
         self.response.forget_upstream();

@@ -16,8 +16,9 @@ pub struct Idle {
     pub peer: PeerId,
     /// The location that used it; matters only where `keepalive` is `local`.
     pub location: LocationId,
-    /// What TLS was spoken with it: connections of different TLS are never mixed. 0: none. The number is the caller's.
-    pub tls: u64,
+    /// How it was made, that is which TLS is spoken and which address it comes from: connections made in different ways are
+    /// never mixed. 0: plainly. The number is the caller's.
+    pub way: u64,
     /// The caller's name for it.
     pub handle: u64,
     /// Requests it has carried.
@@ -77,15 +78,15 @@ impl Pool {
         matches!(self.groups.get(peer.upstream.index()), Some(Some(_)))
     }
 
-    /// Takes the most recently parked connection to `peer` with this TLS (from `location`, where the group is `local`).
+    /// Takes the most recently parked connection to `peer` that was made this way (by `location`, where the group is `local`).
     pub fn take(
         &mut self,
         peer: PeerId,
         location: LocationId,
-        tls: u64,
+        way: u64,
         now_ms: u64,
     ) -> Option<u64> {
-        self.group(peer)?.take(peer, location, tls, now_ms)
+        self.group(peer)?.take(peer, location, way, now_ms)
     }
 
     /// Parks a connection.
@@ -151,7 +152,7 @@ const UNLINKED: Links = Links {
 struct Entry {
     peer: Slot,
     location: u32,
-    tls: u64,
+    way: u64,
     handle: u64,
     deadline_ms: u64,
     /// Among the entries of its bucket, latest first.
@@ -189,17 +190,17 @@ impl GroupPool {
         }
     }
 
-    fn take(&mut self, peer: PeerId, location: LocationId, tls: u64, now_ms: u64) -> Option<u64> {
+    fn take(&mut self, peer: PeerId, location: LocationId, way: u64, now_ms: u64) -> Option<u64> {
         let location = self.location_key(location);
         let wanted = |entry: &Entry| {
             entry.peer == peer.slot()
                 && entry.location == location
-                && entry.tls == tls
+                && entry.way == way
                 && now_ms < entry.deadline_ms
         };
         let mut at = *self
             .buckets
-            .get(self.bucket_of(peer.index() as u32, location, tls))?;
+            .get(self.bucket_of(peer.index() as u32, location, way))?;
         while let Some(entry) = self.entries.get(at as usize) {
             if wanted(entry) {
                 let handle = entry.handle;
@@ -228,7 +229,7 @@ impl GroupPool {
         let entry = Entry {
             peer: idle.peer.slot(),
             location: self.location_key(idle.location),
-            tls: idle.tls,
+            way: idle.way,
             handle: idle.handle,
             deadline_ms,
             bucket: UNLINKED,
@@ -305,9 +306,9 @@ impl GroupPool {
         if self.settings.local { location.0 } else { 0 }
     }
 
-    fn bucket_of(&self, peer: u32, location: u32, tls: u64) -> usize {
+    fn bucket_of(&self, peer: u32, location: u32, way: u64) -> usize {
         let mixed =
-            (u64::from(peer) << 32 | u64::from(location) ^ tls).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            (u64::from(peer) << 32 | u64::from(location) ^ way).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         (mixed >> 32) as usize & (self.buckets.len() - 1)
     }
 
@@ -327,7 +328,7 @@ impl GroupPool {
         let Some(entry) = self.entries.get(at as usize) else {
             return;
         };
-        let bucket = self.bucket_of(entry.peer.index, entry.location, entry.tls);
+        let bucket = self.bucket_of(entry.peer.index, entry.location, entry.way);
         let head = self.buckets.get(bucket).copied().unwrap_or(NONE);
         if let Some(second) = self.entries.get_mut(head as usize) {
             second.bucket.previous = at;
@@ -361,7 +362,7 @@ impl GroupPool {
         let Some(entry) = self.entries.get(at as usize).copied() else {
             return;
         };
-        let bucket = self.bucket_of(entry.peer.index, entry.location, entry.tls);
+        let bucket = self.bucket_of(entry.peer.index, entry.location, entry.way);
         match self.entries.get_mut(entry.bucket.previous as usize) {
             Some(previous) => previous.bucket.next = entry.bucket.next,
             None => {
@@ -422,7 +423,7 @@ mod tests {
         Idle {
             peer: peer(index),
             location: LocationId(0),
-            tls: 0,
+            way: 0,
             handle,
             requests: 1,
             opened_ms: 0,
@@ -492,23 +493,23 @@ mod tests {
     #[test]
     fn connections_of_different_tls_are_never_mixed() {
         let mut pool = pool(settings(8));
-        for (tls, handle) in [(7, 1), (8, 2), (0, 3)] {
+        for (way, handle) in [(7, 1), (8, 2), (0, 3)] {
             pool.put(
                 &Idle {
-                    tls,
+                    way,
                     ..idle(0, handle)
                 },
                 0,
             );
         }
-        for (tls, handle) in [
+        for (way, handle) in [
             (9, None),
             (7, Some(1)),
             (7, None),
             (0, Some(3)),
             (8, Some(2)),
         ] {
-            assert_eq!(pool.take(peer(0), LocationId(0), tls, 0), handle, "{tls}");
+            assert_eq!(pool.take(peer(0), LocationId(0), way, 0), handle, "{way}");
         }
     }
 

@@ -47,6 +47,8 @@ pub(crate) struct Upstream {
     pub(crate) peer: Option<PeerId>,
     /// An attempt is booked at the peer and must be ended.
     pub(crate) booked: bool,
+    /// The local address that `proxy_bind` named, as a number for the pool; 0: none.
+    pub(crate) bound: u64,
     /// It began with the name of one client, and so is no other's.
     pub(crate) introduced: bool,
     /// Its name in the pool.
@@ -174,18 +176,19 @@ impl Worker {
         (self.clock.mono_ms < active.name_until_ms).then_some(active.name_until_ms)
     }
 
-    /// An idle connection to the peer that speaks the same TLS, or none at all.
-    fn pooled(&mut self, active: &Active, peer: PeerId) -> Option<u64> {
+    /// An idle connection to the peer from the same local address that speaks the same TLS, or none at all.
+    fn pooled(&mut self, active: &mut Active, peer: PeerId) -> Option<u64> {
+        let bound = self.bind_text(active);
         let wanted = &active.exchange.request.upstream_tls;
-        let number = self.tls_number(wanted);
+        let way = self.tls_number(wanted) ^ self.bound_number(&bound);
         let location = active.exchange.location;
-        let handle = self.pool.take(peer, location, number, self.clock.mono_ms)?;
+        let handle = self.pool.take(peer, location, way, self.clock.mono_ms)?;
         let (_, key) = crate::token::parse(handle)?;
         let partner = self
             .upstreams
             .peek(key)
             .and_then(|upstream| upstream.transport.partner());
-        if number == 0 || partner.is_some_and(|partner| partner.tls == *wanted) {
+        if partner.map_or(wanted.identity.is_none(), |partner| partner.tls == *wanted) {
             return Some(handle);
         }
         // Two different ones with the same number: so rare that one of them is given up.
@@ -290,7 +293,8 @@ impl Worker {
             self.finish_peer(active, peer, Outcome::NotCounted);
             return not_connected(Cause::Overload);
         }
-        let bind = match self.bind_address(active) {
+        let bound = self.bind_text(active);
+        let bind = match self.bind_address(active, &bound) {
             Ok(bind) => bind,
             Err(failure) => {
                 self.finish_peer(active, peer, Outcome::NotCounted);
@@ -342,7 +346,8 @@ impl Worker {
             Some(partner) => Transport::with_tls(fd, false, Secure::connecting(partner)),
             None => Transport::new(fd, false),
         };
-        self.begin_connection(active, transport, peer)
+        let bound = self.bound_number(&bound);
+        self.begin_connection(active, transport, peer, bound)
     }
 
     /// Takes a connection that is being opened into use.
@@ -351,6 +356,7 @@ impl Worker {
         active: &mut Active,
         transport: Transport,
         peer: Option<PeerId>,
+        bound: u64,
     ) -> Option<Input> {
         let upstream = Upstream {
             transport,
@@ -360,6 +366,7 @@ impl Worker {
             input: Vec::new(),
             peer,
             booked: peer.is_some(),
+            bound,
             introduced: false,
             ticket: None,
             requests: 1,
@@ -384,14 +391,30 @@ impl Worker {
         None
     }
 
-    /// `proxy_bind`: the local address to connect from.
-    fn bind_address(&mut self, active: &mut Active) -> Result<Option<SocketAddr>, Failure> {
-        let Some(template) = &self.location(active.exchange.location).proxy.bind else {
-            return Ok(None);
-        };
+    /// What `proxy_bind` evaluates to; empty: there is none.
+    fn bind_text(&mut self, active: &mut Active) -> Vec<u8> {
         let mut text = Vec::new();
-        self.evaluate(active, template, &mut text);
-        local_address(&text).map_err(|text| {
+        if let Some(template) = &self.location(active.exchange.location).proxy.bind {
+            self.evaluate(active, template, &mut text);
+        }
+        text
+    }
+
+    /// The same as a number for the pool; 0: none.
+    fn bound_number(&self, text: &[u8]) -> u64 {
+        match text {
+            [] => 0,
+            text => self.hasher.hash_one(text),
+        }
+    }
+
+    /// `proxy_bind`: the local address to connect from.
+    fn bind_address(
+        &self,
+        active: &mut Active,
+        text: &[u8],
+    ) -> Result<Option<SocketAddr>, Failure> {
+        local_address(text).map_err(|text| {
             let message = format!("invalid local address \"{text}\"");
             self.log_exchange(active, Level::Error, &message);
             Failure::new(Phase::Connect, Cause::Internal)
@@ -500,10 +523,11 @@ impl Worker {
         let idle = Idle {
             peer,
             location: active.exchange.location,
-            tls: upstream
-                .transport
-                .partner()
-                .map_or(0, |partner| partner.number),
+            way: upstream.bound
+                ^ upstream
+                    .transport
+                    .partner()
+                    .map_or(0, |partner| partner.number),
             handle: key.token(Kind::Upstream),
             requests: upstream.requests,
             opened_ms: upstream.opened_ms,

@@ -277,6 +277,29 @@ fn pooled_connections_have_an_end() {
     );
 }
 
+/// What a peer is told by a connection's source address stays true: a connection is used again from the same one only.
+#[test]
+fn a_kept_connection_is_used_from_one_local_address_only() {
+    let origin = Origin::start(|conversation| {
+        let from = conversation.peer_ip();
+        conversation.answer_all(|_| response(200, from.as_bytes()))
+    });
+    let text = "http { upstream u { server %U1%; keepalive 8; }
+        server { listen %LISTEN%;
+        location /bound { proxy_bind 127.0.0.7; proxy_pass http://u; }
+        location /named { proxy_bind $arg_from; proxy_pass http://u; }
+        location / { proxy_pass http://u; } } }";
+    let kp = Setup::new(text).with("U1", origin.address()).start();
+    for _ in 0..2 {
+        assert_eq!(kp.get("/bound").text(), "127.0.0.7");
+        assert_eq!(kp.get("/named?from=127.0.0.8").text(), "127.0.0.8");
+        assert_eq!(kp.get("/named?from=127.0.0.9").text(), "127.0.0.9");
+        assert_eq!(kp.get("/named").text(), "127.0.0.1");
+        assert_eq!(kp.get("/").text(), "127.0.0.1");
+    }
+    assert_eq!(origin.connections(), 4, "each is used again");
+}
+
 #[test]
 fn requests_are_balanced_while_a_peer_is_slow_to_fail() {
     let live = Origin::ok();

@@ -389,6 +389,25 @@ fn instructions_of_the_upstream_can_be_ignored() {
     assert_eq!(kp.get("/ignored").text(), "here");
 }
 
+/// A value over several lines in the file is one line in the request, as in an answer.
+#[test]
+fn a_value_of_several_lines_is_sent_as_one() {
+    let origin = Origin::ok();
+    let kp = Setup::base(&origin)
+        .location("proxy_set_header X-Long \"one\r\nX-Two: 2\"; proxy_set_header Host \"a\nX-Three: 3\"; add_header X-Out \"one\nX-Four: 4\";")
+        .start();
+    let answer = kp.get("/");
+    let request = origin.last();
+    assert_eq!(request.field("x-long"), Some("one  X-Two: 2"));
+    assert_eq!(request.field("host"), Some("a X-Three: 3"));
+    assert_eq!(
+        (request.field("x-two"), request.field("x-three")),
+        (None, None)
+    );
+    assert_eq!(answer.field("x-out"), Some("one X-Four: 4"));
+    assert_eq!(answer.field("x-four"), None);
+}
+
 /// Shows: max_headers, large_client_header_buffers, client_header_buffer_size
 #[test]
 fn heads_have_a_size() {

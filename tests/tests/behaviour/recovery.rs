@@ -126,6 +126,28 @@ fn an_error_page_that_needs_a_lost_body_stands_aside() {
     );
 }
 
+/// An upstream that stands in for a failed one keeps its connection as any other.
+#[test]
+fn the_upstream_of_an_error_page_is_reached_over_a_kept_connection() {
+    let closing = Origin::start(|conversation| {
+        conversation.head()?;
+        Ok(())
+    });
+    let page = Origin::ok();
+    let kp = Setup::base(&closing)
+        .http(&format!(
+            "upstream page {{ server {}; keepalive 8; }}",
+            page.address()
+        ))
+        .server("location @page { proxy_pass http://page; }")
+        .location("error_page 502 =200 @page;")
+        .start();
+    for _ in 0..4 {
+        assert_eq!(kp.get("/").text(), "ok");
+    }
+    assert_eq!(page.connections(), 1);
+}
+
 /// An error page that is refused at once hides nothing: both failures are in the log, and the first one counts for its peer.
 #[test]
 fn a_refused_error_page_hides_no_failure() {
@@ -141,7 +163,9 @@ fn a_refused_error_page_hides_no_failure() {
     let log = kp.error_log();
     assert!(log.contains("access forbidden by rule"), "{log}");
     assert!(
-        log.contains("upstream prematurely closed connection while reading response header from upstream"),
+        log.contains(
+            "upstream prematurely closed connection while reading response header from upstream"
+        ),
         "{log}"
     );
 }
