@@ -169,6 +169,9 @@ pub(crate) fn read(tree: &[Directive], reader: &mut Reader<'_>) -> MainDraft {
     draft
 }
 
+/// May stand again although each is said once: the last one holds, and `balance` warns, as nginx does.
+const LAST_ONE_HOLDS: [&str; 4] = ["least_conn", "ip_hash", "hash", "random"];
+
 fn read_block(
     tree: &[Directive],
     context: Contexts,
@@ -189,7 +192,7 @@ fn read_block(
                 continue;
             }
         }
-        if !entry.repeatable {
+        if !entry.repeatable && !LAST_ONE_HOLDS.contains(&name) {
             if let Some(first) = seen.get(name) {
                 let message = format!("\"{name}\" directive is duplicate");
                 let hint = format!("the first one is on line {}", first.line);

@@ -295,7 +295,7 @@ fn a_body_that_went_is_gone() {
         "acquire",
     );
     let named = "proxy_request_buffering off; error_page 502 = @other;";
-    let exchange = last(named, PUT, &went, "fail 500");
+    let exchange = last(named, PUT, &went, "answer 502");
     assert_eq!(exchange.machine.outcome, Some(Outcome::Failed));
     let fetched = "proxy_request_buffering off; error_page 502 /x;";
     last(fetched, PUT, &went, "acquire");

@@ -251,6 +251,35 @@ fn the_last_method_wins_with_a_warning() {
     assert_eq!(config.unwrap().http.upstreams[0].balancer, Balancer::IpHash);
 }
 
+/// Also where it is the same one.
+#[test]
+fn a_method_may_be_said_again() {
+    for (methods, expected) in [
+        ("least_conn;\nleast_conn;", Balancer::LeastConn),
+        ("ip_hash;\nip_hash;", Balancer::IpHash),
+        ("random;\nrandom two;", Balancer::Random { two: true }),
+    ] {
+        let text = group(&format!("{methods}\nserver 127.0.0.1;"));
+        let told = ["warn 3:1 load balancing method redefined"];
+        assert_eq!(findings(&text), told, "{methods}");
+        let (config, _) = load(&text);
+        assert_eq!(config.unwrap().http.upstreams[0].balancer, expected);
+    }
+    let text = group("hash $uri;\nhash $args consistent;\nserver 127.0.0.1;");
+    let (config, _) = load(&text);
+    let balancer = &config.unwrap().http.upstreams[0].balancer;
+    assert!(
+        matches!(
+            balancer,
+            Balancer::Hash {
+                consistent: true,
+                ..
+            }
+        ),
+        "{balancer:?}"
+    );
+}
+
 #[test]
 fn names_are_unique() {
     let text = http("upstream u { server 127.0.0.1; }\nupstream U { server 127.0.0.1; }");
