@@ -49,6 +49,7 @@ mod mishaps;
 mod name_attacks;
 mod names;
 mod notify;
+mod other_ends;
 mod pages;
 mod parsing;
 mod proxy_protocol;
