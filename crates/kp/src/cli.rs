@@ -47,6 +47,8 @@ pub(crate) enum Command {
     Build,
     /// `-h`, `-?`.
     Help,
+    /// The first, then the second, whose exit code counts: `-V -t`.
+    Both(Box<Command>, Box<Command>),
     /// `kp explain [NAME]`.
     Explain {
         /// Where the configuration is that it is explained for.
@@ -205,23 +207,37 @@ struct Flags {
 
 impl Flags {
     fn command(self, options: Options, order: Option<Order>) -> Result<Command, String> {
-        // nginx's precedence: help and version answer at once, a test excludes a signal.
-        Ok(match order {
-            _ if self.help => Command::Help,
-            _ if self.build => Command::Build,
-            _ if self.version => Command::Version,
-            _ if self.status && (order.is_some() || self.test || self.dump || self.quiet) => {
-                return Err(STATUS_USAGE.into());
+        let told = match &self {
+            Self { help: true, .. } => Some(Command::Help),
+            Self { build: true, .. } => Some(Command::Build),
+            Self { version: true, .. } => Some(Command::Version),
+            _ => None,
+        };
+        let is_test = (self.test || self.dump) && !self.status;
+        // nginx's precedence: help and version end it, except that a test is made as well; a test excludes a signal.
+        Ok(match (told, order) {
+            (Some(told), _) if is_test => {
+                Command::Both(Box::new(told), Box::new(self.test(options)))
             }
-            _ if self.status => Command::Status(options),
-            _ if self.test || self.dump => Command::Test {
-                options,
-                dump: self.dump,
-                quiet: self.quiet,
-            },
-            Some(order) => Command::Signal { options, order },
-            None => Command::Run(options),
+            (Some(told), _) => told,
+            (None, _) if is_test => self.test(options),
+            (None, order) if self.status => {
+                if order.is_some() || self.test || self.dump || self.quiet {
+                    return Err(STATUS_USAGE.into());
+                }
+                Command::Status(options)
+            }
+            (None, Some(order)) => Command::Signal { options, order },
+            (None, None) => Command::Run(options),
         })
+    }
+
+    fn test(&self, options: Options) -> Command {
+        Command::Test {
+            options,
+            dump: self.dump,
+            quiet: self.quiet,
+        }
     }
 }
 
@@ -364,7 +380,16 @@ mod tests {
             ),
             ("-tsreload", test(false, false)),
             ("-v", Command::Version),
-            ("-V -t", Command::Build),
+            ("-V", Command::Build),
+            (
+                "-V -t",
+                Command::Both(Box::new(Command::Build), Box::new(test(false, false))),
+            ),
+            (
+                "-vTq",
+                Command::Both(Box::new(Command::Version), Box::new(test(true, true))),
+            ),
+            ("-Vs reload", Command::Build),
             ("-h", Command::Help),
             ("-?", Command::Help),
             ("--help", Command::Help),

@@ -28,6 +28,7 @@ mod upgrade;
 mod version;
 
 use cli::Command;
+use std::ffi::OsString;
 use std::process::ExitCode;
 use upgrade::Program;
 
@@ -50,10 +51,18 @@ fn main() -> ExitCode {
         // The server's own log takes over `log` once the configuration has named it; everything else speaks on stderr.
         env_logger::Builder::from_env(env_logger::Env::default().default_filter_or("warn")).init();
     }
+    carry_out(command, arguments)
+}
+
+fn carry_out(command: Command, arguments: Vec<OsString>) -> ExitCode {
     match command {
         Command::Run(options) => {
             let program = Program::called(arguments);
             start::serve(&options, program)
+        }
+        Command::Both(first, second) => {
+            carry_out(*first, Vec::new());
+            carry_out(*second, arguments)
         }
         Command::Test {
             options,

@@ -213,6 +213,24 @@ fn a_configuration_beside_the_user_is_named() {
     );
 }
 
+/// As nginx does: `-V` beside `-t` is no way around the test.
+#[test]
+fn a_version_beside_a_test_is_told_and_the_test_made() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("kp.conf"), "events {} bogus;\n").unwrap();
+    let prefix = folder.path().to_str().unwrap();
+    let (code, _, said) = texts(&run(folder.path(), &["-vt", "-p", prefix]));
+    assert_eq!(code, Some(1), "{said}");
+    assert!(
+        said.starts_with("kp version: ") && said.contains("unknown directive \"bogus\""),
+        "{said}"
+    );
+    assert_eq!(
+        run(folder.path(), &["-v", "-p", prefix]).status.code(),
+        Some(0)
+    );
+}
+
 #[test]
 fn the_schema_is_printed() {
     let folder = tempfile::tempdir().unwrap();
