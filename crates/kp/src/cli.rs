@@ -48,7 +48,7 @@ pub(crate) enum Command {
     /// `-h`, `-?`.
     Help,
     /// The first, then the second, whose exit code counts: `-V -t`.
-    Both(Box<Command>, Box<Command>),
+    Both(Box<Self>, Box<Self>),
     /// `kp explain [NAME]`.
     Explain {
         /// Where the configuration is that it is explained for.
