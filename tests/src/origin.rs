@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rustls::StreamOwned;
 
 use crate::message::{BodyReader, Head, Request, invalid, take_head};
-use crate::port::Port;
+use crate::port::{self, Port};
 use crate::stream::Stream;
 use crate::tls::{Acceptor, Seen};
 use crate::wait::{self, SOON};
@@ -89,7 +89,7 @@ impl Origin {
         acceptor: Option<Acceptor>,
         script: Arc<Script>,
     ) -> Self {
-        let listener = TcpListener::bind(&address).expect("listening for an origin");
+        let listener = port::listen(&address);
         let shared = Arc::new(Shared::default());
         let accepting = std::thread::spawn({
             let shared = Arc::clone(&shared);

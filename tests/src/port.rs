@@ -1,14 +1,32 @@
 //! Ports that nobody else gets.
 //!
-//! A port is free when a listening socket can be bound to it, and taken while its owner holds a UDP socket on the same
-//! number: the lock works between the processes of a test run and vanishes with its owner. Numbers come from below the
-//! kernel's ephemeral range, so that no outgoing connection can sit on a port between two starts of a server.
+//! A port is free when nobody listens on it, and taken while its owner holds a UDP socket on the same number: the lock works
+//! between the processes of a test run and vanishes with its owner. Numbers come from below the kernel's ephemeral range, so
+//! that no outgoing connection can sit on a port between two starts of a server.
+//!
+//! Nothing is bound to the port to see whether that works: while another test of the same process starts a program, that
+//! program holds, from its fork to its exec, all sockets that there were, and the port's owner would find it in use. For the
+//! same reason who binds an address anew that was in use just now has patience ([`listen`]).
 
+use std::io::ErrorKind;
 use std::net::{Ipv4Addr, TcpListener, UdpSocket};
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use crate::process;
+use crate::wait::{self, SOON};
+
 const FIRST: u32 = 10_240;
 const LAST: u32 = 32_000;
+
+/// Listens at an address that nobody else has, as soon as no program that is just starting holds it any more.
+pub fn listen(address: &str) -> TcpListener {
+    wait::until_some(SOON, "an address to be free", || {
+        match TcpListener::bind(address) {
+            Err(error) if error.kind() == ErrorKind::AddrInUse => None,
+            listener => Some(listener.expect("listening")),
+        }
+    })
+}
 
 /// A TCP port of 127.0.0.1, held until dropped. Nobody listens on it until its owner does.
 #[derive(Debug)]
@@ -49,8 +67,7 @@ impl Port {
 
     fn claim(number: u16) -> Option<Self> {
         let lock = UdpSocket::bind((Ipv4Addr::LOCALHOST, number)).ok()?;
-        TcpListener::bind((Ipv4Addr::UNSPECIFIED, number)).ok()?;
-        Some(Self {
+        (!process::listening(number)).then_some(Self {
             number,
             _lock: lock,
         })

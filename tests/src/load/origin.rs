@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crate::load::content::{Content, PIECE};
 use crate::message::{BodyReader, Head, invalid, take_head};
-use crate::port::Port;
+use crate::port::{self, Port};
 use crate::wait;
 
 const SWITCHING: &str =
@@ -41,7 +41,7 @@ impl LoadOrigin {
     /// Starts it.
     pub fn start() -> Self {
         let port = Port::take();
-        let listener = TcpListener::bind(port.address()).expect("listening for an origin");
+        let listener = port::listen(&port.address());
         let shared = Arc::new(Shared::default());
         let accepting = std::thread::spawn({
             let shared = Arc::clone(&shared);

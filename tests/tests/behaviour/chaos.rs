@@ -276,11 +276,14 @@ fn whoever_waits_finds_an_end() {
     let mut kp = chaotic_with(&origin, "max_conns=2", upstream, location)
         .http("log_format reason $kp_reason; access_log reason.log reason;")
         .start();
-    crowd(&kp, 60, || {});
-    let reasons = kp.text("reason.log");
-    for expected in ["queue_full", "queue_timeout", "try_timeout", "client_gone"] {
-        assert!(reasons.contains(expected), "{expected} never happened");
-    }
+    // What comes of whom depends on who is how fast.
+    wait::until(SOON, "each way to end", || {
+        crowd(&kp, 60, || {});
+        let reasons = kp.text("reason.log");
+        ["queue_full", "queue_timeout", "try_timeout", "client_gone"]
+            .iter()
+            .all(|expected| reasons.contains(expected))
+    });
     // The longest that an attempt may still take for a client that left.
     wait::pause(MILLI * 700);
     origin.forget();
