@@ -377,10 +377,10 @@ impl Group {
             } => Method::Hash,
             Balancer::Hash {
                 consistent: true, ..
-            } => match &mut self.method {
-                Method::Ketama(ring) if ring.is_of(&names) => return,
-                _ => Method::Ketama(Ring::new(&names)),
-            },
+            } => Method::Ketama(match &mut self.method {
+                Method::Ketama(ring) => std::mem::take(ring).relaid(&names),
+                _ => Ring::default().relaid(&names),
+            }),
             Balancer::Random { two } => Method::Random { two },
         };
     }

@@ -3,59 +3,70 @@
 //! A point is `crc32(HOST \0 PORT previous)`, where `previous` is the point before it as four little-endian bytes. Equal
 //! points belong to the server that stands first in the configuration.
 
-use kp_shm::Key;
+use std::collections::HashMap;
 
 const POINTS_PER_WEIGHT: u64 = 160;
 /// 8 MiB of points. Weights that would need more are scaled down in proportion, so that memory has a bound; nginx would
 /// take sixteen bytes for each.
 const POINTS_MAX: u64 = 1 << 20;
 
+/// Hash, and number of the server name.
+type Point = (u32, u32);
+
 /// The ring.
-#[derive(Debug)]
+#[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Ring {
-    /// Hash and number of the server name, sorted by hash, without duplicates.
-    points: Vec<(u32, u32)>,
-    /// Identity of what it was made of.
-    of: Key,
+    /// Sorted by hash, without duplicates.
+    points: Vec<Point>,
+    /// Those that lie where an earlier server has one: if that leaves, the place is theirs.
+    covered: Vec<Point>,
+    /// Whose points they are: name and how many, by number.
+    servers: Vec<(String, u64)>,
 }
 
 impl Ring {
     /// Lays the points of servers given by name and weight; their numbers are their positions. A name stands for all its
     /// addresses: they would lay the same points again.
-    pub(crate) fn new(servers: &[(&str, u64)]) -> Self {
-        let total: u64 = servers.iter().map(|(_, weight)| weight).sum();
-        let max = POINTS_MAX / POINTS_PER_WEIGHT;
-        let scale = |weight: u64| {
-            if total > max {
-                (weight * max / total).max(1)
-            } else {
-                weight
-            }
+    ///
+    /// Servers that have as many points as before keep theirs, since to lay and sort a large ring takes many times as long
+    /// as to go through it once. When the addresses of a name change it stays as it is.
+    pub(crate) fn relaid(self, servers: &[(&str, u64)]) -> Self {
+        let servers = counted(servers);
+        if self.servers == servers {
+            return self;
+        }
+        let numbers = servers.iter().zip(0u32..);
+        let numbers: HashMap<&str, (u64, u32)> = numbers
+            .map(|((name, count), number)| (name.as_str(), (*count, number)))
+            .collect();
+        let mut is_new = vec![true; servers.len()];
+        // What the number of each that keeps its points becomes.
+        let mut kept: Vec<Option<u32>> = Vec::with_capacity(self.servers.len());
+        for (name, count) in &self.servers {
+            let now = numbers.get(name.as_str());
+            let number = now.filter(|(now, _)| now == count).map(|now| now.1);
+            let place = number.and_then(|number| is_new.get_mut(number as usize));
+            place.into_iter().for_each(|is_new| *is_new = false);
+            kept.push(number);
+        }
+        let renumbered = |(hash, number): &Point| {
+            let number = kept.get(*number as usize).copied().flatten()?;
+            Some((*hash, number))
         };
-        let mut points = Vec::new();
-        for (number, (name, weight)) in servers.iter().enumerate() {
-            let base = base_of(name);
-            let mut previous = 0u32;
-            for _ in 0..scale(*weight) * POINTS_PER_WEIGHT {
-                let mut crc = base.clone();
-                crc.update(&previous.to_le_bytes());
-                previous = crc.finalize();
-                points.push((previous, number as u32));
+        let mut fresh: Vec<Point> = self.covered.iter().filter_map(renumbered).collect();
+        for ((name, count), number) in servers.iter().zip(0u32..) {
+            if is_new.get(number as usize).is_some_and(|is_new| *is_new) {
+                fresh.extend(chain(name).take(*count as usize).map(|hash| (hash, number)));
             }
         }
-        points.sort_by_key(|point| point.0);
-        points.dedup_by_key(|point| point.0);
-        points.shrink_to_fit();
+        // As one number, which is compared in one step.
+        fresh.sort_unstable_by_key(|(hash, number)| u64::from(*hash) << 32 | u64::from(*number));
+        let (points, covered) = merged(self.points.iter().filter_map(renumbered), &fresh);
         Self {
             points,
-            of: identity(servers),
+            covered,
+            servers,
         }
-    }
-
-    /// Whether it is the ring of these servers: when the addresses of a name change it stays the same, and large weights
-    /// make a ring that takes long to lay.
-    pub(crate) fn is_of(&self, servers: &[(&str, u64)]) -> bool {
-        self.of == identity(servers)
     }
 
     /// The first point at or after `hash`; one past the last means the first.
@@ -71,12 +82,52 @@ impl Ring {
     }
 }
 
-fn identity(servers: &[(&str, u64)]) -> Key {
-    let mut parts: Vec<u8> = Vec::new();
-    for (name, weight) in servers {
-        parts.extend(Key::of(&[name.as_bytes(), &weight.to_le_bytes()]).to_bytes());
+/// How many points each server has.
+fn counted(servers: &[(&str, u64)]) -> Vec<(String, u64)> {
+    let total: u64 = servers.iter().map(|(_, weight)| weight).sum();
+    let max = POINTS_MAX / POINTS_PER_WEIGHT;
+    let scaled = |weight: u64| match total > max {
+        true => (weight * max / total).max(1),
+        false => weight,
+    };
+    let count = |(name, weight): &(&str, u64)| {
+        let points = scaled(*weight) * POINTS_PER_WEIGHT;
+        ((*name).to_owned(), points)
+    };
+    servers.iter().map(count).collect()
+}
+
+/// Both as one ring: old points, of which no two have one place, and new ones. Of those at one place the earliest server's
+/// counts, and the others are covered by it.
+fn merged(old: impl Iterator<Item = Point>, new: &[Point]) -> (Vec<Point>, Vec<Point>) {
+    let mut points: Vec<Point> = Vec::with_capacity(old.size_hint().1.unwrap_or(0) + new.len());
+    let mut covered = Vec::new();
+    let mut put = |point: Point| match points.last() {
+        Some(last) if last.0 == point.0 => covered.push(point),
+        _ => points.push(point),
+    };
+    let mut new = new.iter().copied().peekable();
+    for point in old {
+        while let Some(earlier) = new.next_if(|new| *new < point) {
+            put(earlier);
+        }
+        put(point);
     }
-    Key::of(&[&parts])
+    new.for_each(put);
+    points.shrink_to_fit();
+    (points, covered)
+}
+
+/// The points of a server, without end.
+fn chain(name: &str) -> impl Iterator<Item = u32> {
+    let base = base_of(name);
+    let mut previous = 0u32;
+    std::iter::repeat_with(move || {
+        let mut crc = base.clone();
+        crc.update(&previous.to_le_bytes());
+        previous = crc.finalize();
+        previous
+    })
 }
 
 /// `HOST \0 PORT` of a server's name as written; a unix path has no port, nor has a name without one.
@@ -100,6 +151,7 @@ fn base_of(name: &str) -> crc32fast::Hasher {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     /// CRC-32 bit by bit.
     fn crc(bytes: &[u8]) -> u32 {
@@ -129,9 +181,13 @@ mod tests {
         points
     }
 
+    fn laid(servers: &[(&str, u64)]) -> Ring {
+        Ring::default().relaid(servers)
+    }
+
     #[test]
     fn points_are_those_of_a_slow_ring() {
-        let ring = Ring::new(&[
+        let ring = laid(&[
             ("10.0.0.1:8080", 1),
             ("[::1]:81", 3),
             ("unix:/run/a:1", 1),
@@ -150,22 +206,8 @@ mod tests {
     }
 
     #[test]
-    fn a_ring_knows_whose_it_is() {
-        let ring = Ring::new(&[("a:1", 1), ("b:1", 2)]);
-        assert!(ring.is_of(&[("a:1", 1), ("b:1", 2)]));
-        for other in [
-            &[("a:1", 1), ("b:1", 1)][..],
-            &[("b:1", 2), ("a:1", 1)],
-            &[("a:1", 1)],
-            &[],
-        ] {
-            assert!(!ring.is_of(other));
-        }
-    }
-
-    #[test]
     fn the_ring_closes() {
-        let ring = Ring::new(&[("a:1", 1), ("b:1", 1)]);
+        let ring = laid(&[("a:1", 1), ("b:1", 1)]);
         let (first, last) = (ring.points[0], ring.points[319]);
         assert_eq!(
             (ring.find(0), ring.find(first.0), ring.find(first.0 + 1)),
@@ -181,9 +223,72 @@ mod tests {
 
     #[test]
     fn huge_weights_are_scaled_down() {
-        let ring = Ring::new(&[("a:1", 1_000_000), ("b:1", 3_000_000), ("c:1", 1)]);
+        let ring = laid(&[("a:1", 1_000_000), ("b:1", 3_000_000), ("c:1", 1)]);
         assert!(ring.points.len() <= POINTS_MAX as usize + 160);
         let count = |number| ring.points.iter().filter(|point| point.1 == number).count();
         assert!(count(2) >= 150 && count(1) > 2 * count(0) && count(1) < 4 * count(0));
+    }
+
+    /// Of each two both have a point at one place.
+    const NEIGHBOURS: [&str; 4] = [
+        "10.0.0.217:80",
+        "10.0.0.230:80",
+        "10.0.3.20:80",
+        "10.0.3.87:80",
+    ];
+
+    #[test]
+    fn who_was_covered_takes_the_place_of_who_leaves() {
+        let [a, b, ..] = NEIGHBOURS;
+        let both = laid(&[(a, 1), (b, 1)]);
+        assert_eq!((both.points.len(), both.covered.len()), (319, 1));
+        let [(shared, _)] = both.covered[..] else {
+            panic!("one point is covered");
+        };
+        let at = |ring: &Ring| ring.points[ring.find(shared) as usize];
+        assert_eq!(at(&both), (shared, 0));
+        let alone = both.relaid(&[(b, 1)]);
+        assert_eq!((at(&alone), alone.points.len()), ((shared, 0), 160));
+        let turned = alone.relaid(&[(b, 1), (a, 1)]);
+        assert_eq!((at(&turned), turned.covered.len()), ((shared, 0), 1));
+        assert_eq!(turned, laid(&[(b, 1), (a, 1)]));
+    }
+
+    #[test]
+    fn who_stays_keeps_its_points_though_another_is_made_heavy() {
+        let before = laid(&[("a:1", 1), ("b:1", 2)]);
+        // So heavy that all are scaled down: the number of everybody's points is another one.
+        for servers in [[("a:1", 1), ("b:1", 3)], [("a:1", 5000), ("b:1", 9000)]] {
+            let ring = Ring {
+                points: before.points.clone(),
+                covered: before.covered.clone(),
+                servers: before.servers.clone(),
+            };
+            assert_eq!(ring.relaid(&servers), laid(&servers));
+        }
+    }
+
+    proptest! {
+        /// Whatever a ring was before, in the end it is the one that is laid at once.
+        #[test]
+        fn a_ring_does_not_tell_how_it_came_to_be(
+            steps in prop::collection::vec(
+                prop::collection::btree_map(any::<u8>(), (0..6usize, 1..4u64), 0..6),
+                1..8,
+            ),
+        ) {
+            let mut ring = Ring::default();
+            for step in steps {
+                let mut servers: Vec<(&str, u64)> = Vec::new();
+                for (which, weight) in step.into_values() {
+                    let name = NEIGHBOURS.get(which).copied().unwrap_or(["x:1", "y:1"][which % 2]);
+                    if servers.iter().all(|(known, _)| *known != name) {
+                        servers.push((name, weight));
+                    }
+                }
+                ring = ring.relaid(&servers);
+                prop_assert_eq!(&ring, &laid(&servers));
+            }
+        }
     }
 }

@@ -1,6 +1,13 @@
 //! MD5 (RFC 1321), only to name peers in session cookies as nginx does: sessions outlive the move from one to the other.
 //! Nothing here is secret, and nothing relies on its strength.
 
+use std::sync::LazyLock;
+
+/// RFC 1321 §3.4: the integer part of 4294967296 times abs(sin(i)). A group has thousands of peers to name at once.
+static SINES: LazyLock<[u32; 64]> = LazyLock::new(|| {
+    std::array::from_fn(|step| ((step as f64 + 1.0).sin().abs() * 4_294_967_296.0) as u32)
+});
+
 /// Rotations of the four rounds, RFC 1321 §3.4.
 const SHIFTS: [[u32; 4]; 4] = [
     [7, 12, 17, 22],
@@ -22,7 +29,10 @@ pub(crate) fn hexadecimal(text: &[u8]) -> String {
         mix(&mut state, block);
     }
     let bytes = state.iter().flat_map(|word| word.to_le_bytes());
-    bytes.map(|byte| format!("{byte:02x}")).collect()
+    let digit = |value: u8| char::from_digit(u32::from(value), 16).unwrap_or_default();
+    bytes
+        .flat_map(|byte| [digit(byte >> 4), digit(byte & 15)])
+        .collect()
 }
 
 fn mix(state: &mut [u32; 4], block: &[u8]) {
@@ -31,18 +41,16 @@ fn mix(state: &mut [u32; 4], block: &[u8]) {
         u32::from_le_bytes(bytes.try_into().unwrap_or_default())
     };
     let [mut a, mut b, mut c, mut d] = *state;
-    for step in 0..64usize {
+    for (step, sine) in SINES.iter().enumerate() {
         let (mixed, index) = match step / 16 {
             0 => ((b & c) | (!b & d), step),
             1 => ((d & b) | (!d & c), (5 * step + 1) % 16),
             2 => (b ^ c ^ d, (3 * step + 5) % 16),
             _ => (c ^ (b | !d), (7 * step) % 16),
         };
-        // RFC 1321 §3.4: the integer part of 4294967296 times abs(sin(i)).
-        let sine = ((step as f64 + 1.0).sin().abs() * 4_294_967_296.0) as u32;
         let sum = a
             .wrapping_add(mixed)
-            .wrapping_add(sine)
+            .wrapping_add(*sine)
             .wrapping_add(word(index));
         let turned = b.wrapping_add(sum.rotate_left(SHIFTS[step / 16][step % 4]));
         (a, d, c, b) = (d, c, b, turned);
