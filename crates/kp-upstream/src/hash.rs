@@ -70,6 +70,9 @@ impl Group {
     }
 
     /// `hash KEY consistent`: the next points of the ring; round robin among the addresses of one server name.
+    ///
+    /// nginx counts each point as a miss. Here points of one server in a row are one: else many keys of a heavy peer that is
+    /// down or drains would be left to round robin, and have no home until it is back.
     pub(crate) fn ketama(&mut self, key: &[u8], tried: &mut Tried, now_ms: u64) -> Option<usize> {
         let start = self.ring()?.find(crc32fast::hash(key));
         let mut point = tried.walk.hash.unwrap_or(start);
@@ -80,7 +83,7 @@ impl Group {
             if picked.is_some() {
                 return picked;
             }
-            point = point.wrapping_add(1);
+            point = self.ring()?.behind(point);
             tried.walk.misses += 1;
         }
         None

@@ -4,14 +4,38 @@
 //! points belong to the server that stands first in the configuration.
 
 use std::collections::HashMap;
+use std::fmt;
 
 const POINTS_PER_WEIGHT: u64 = 160;
 /// 8 MiB of points. Weights that would need more are scaled down in proportion, so that memory has a bound; nginx would
 /// take sixteen bytes for each.
 const POINTS_MAX: u64 = 1 << 20;
 
-/// Hash, and number of the server name.
-type Point = (u32, u32);
+/// A point, as one number: that is compared in one step, and a large ring is sorted in a third of the time.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Point(u64);
+
+impl Point {
+    fn new(hash: u32, number: u32) -> Self {
+        Self(u64::from(hash) << 32 | u64::from(number))
+    }
+
+    /// Where it lies.
+    fn hash(self) -> u32 {
+        (self.0 >> 32) as u32
+    }
+
+    /// The number of the server name.
+    fn number(self) -> u32 {
+        self.0 as u32
+    }
+}
+
+impl fmt::Debug for Point {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (self.hash(), self.number()).fmt(out)
+    }
+}
 
 /// The ring.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -49,18 +73,18 @@ impl Ring {
             place.into_iter().for_each(|is_new| *is_new = false);
             kept.push(number);
         }
-        let renumbered = |(hash, number): &Point| {
-            let number = kept.get(*number as usize).copied().flatten()?;
-            Some((*hash, number))
+        let renumbered = |point: &Point| {
+            let number = kept.get(point.number() as usize).copied().flatten()?;
+            Some(Point::new(point.hash(), number))
         };
         let mut fresh: Vec<Point> = self.covered.iter().filter_map(renumbered).collect();
         for ((name, count), number) in servers.iter().zip(0u32..) {
             if is_new.get(number as usize).is_some_and(|is_new| *is_new) {
-                fresh.extend(chain(name).take(*count as usize).map(|hash| (hash, number)));
+                let hashes = chain(name).take(*count as usize);
+                fresh.extend(hashes.map(|hash| Point::new(hash, number)));
             }
         }
-        // As one number, which is compared in one step.
-        fresh.sort_unstable_by_key(|(hash, number)| u64::from(*hash) << 32 | u64::from(*number));
+        fresh.sort_unstable();
         let (points, covered) = merged(self.points.iter().filter_map(renumbered), &fresh);
         Self {
             points,
@@ -71,14 +95,27 @@ impl Ring {
 
     /// The first point at or after `hash`; one past the last means the first.
     pub(crate) fn find(&self, hash: u32) -> u32 {
-        self.points.partition_point(|point| point.0 < hash) as u32
+        self.points.partition_point(|point| point.hash() < hash) as u32
+    }
+
+    /// The next point of another server, counted around the ring; the next one at all where there is no other.
+    pub(crate) fn behind(&self, point: u32) -> u32 {
+        let here = self.server(point);
+        let next = point.wrapping_add(1);
+        // Without another one the whole ring would be searched for it.
+        if self.servers.len() < 2 {
+            return next;
+        }
+        let mut later = (1..self.points.len() as u32).map(|step| point.wrapping_add(step));
+        let other = later.find(|later| self.server(*later) != here);
+        other.unwrap_or(next)
     }
 
     /// The number of the server name at `point`, counted around the ring.
     pub(crate) fn server(&self, point: u32) -> u32 {
         self.points
             .get(point as usize % self.points.len().max(1))
-            .map_or(0, |point| point.1)
+            .map_or(0, |point| point.number())
     }
 }
 
@@ -103,7 +140,7 @@ fn merged(old: impl Iterator<Item = Point>, new: &[Point]) -> (Vec<Point>, Vec<P
     let mut points: Vec<Point> = Vec::with_capacity(old.size_hint().1.unwrap_or(0) + new.len());
     let mut covered = Vec::new();
     let mut put = |point: Point| match points.last() {
-        Some(last) if last.0 == point.0 => covered.push(point),
+        Some(last) if last.hash() == point.hash() => covered.push(point),
         _ => points.push(point),
     };
     let mut new = new.iter().copied().peekable();
@@ -201,7 +238,8 @@ mod tests {
             ("app", "", 2),
             ("x", "", 1),
         ]);
-        assert_eq!(ring.points, expected);
+        let points = ring.points.iter().map(|one| (one.hash(), one.number()));
+        assert_eq!(points.collect::<Vec<_>>(), expected);
         assert_eq!(ring.points.len(), 8 * 160);
     }
 
@@ -210,22 +248,48 @@ mod tests {
         let ring = laid(&[("a:1", 1), ("b:1", 1)]);
         let (first, last) = (ring.points[0], ring.points[319]);
         assert_eq!(
-            (ring.find(0), ring.find(first.0), ring.find(first.0 + 1)),
+            (
+                ring.find(0),
+                ring.find(first.hash()),
+                ring.find(first.hash() + 1)
+            ),
             (0, 0, 1)
         );
-        assert_eq!((ring.find(last.0), ring.find(u32::MAX)), (319, 320));
-        assert_eq!((ring.server(320), ring.server(319)), (first.1, last.1));
+        assert_eq!((ring.find(last.hash()), ring.find(u32::MAX)), (319, 320));
+        assert_eq!(
+            (ring.server(320), ring.server(319)),
+            (first.number(), last.number())
+        );
         assert_eq!(
             ring.server(u32::MAX),
-            ring.points[u32::MAX as usize % 320].1
+            ring.points[u32::MAX as usize % 320].number()
         );
+    }
+
+    #[test]
+    fn points_of_one_server_in_a_row_are_passed_at_once() {
+        let ring = laid(&[("a:1", 30), ("b:1", 1)]);
+        let length = ring.points.len() as u32;
+        for point in (0..length + 5).chain([u32::MAX - length]) {
+            let behind = ring.behind(point);
+            assert_ne!(ring.server(behind), ring.server(point));
+            let between = (point..behind).all(|one| ring.server(one) == ring.server(point));
+            assert!(between && behind - point < length, "{point} {behind}");
+        }
+        assert_eq!(laid(&[("a:1", 1)]).behind(7), 8);
+        assert_eq!(Ring::default().behind(7), 8);
     }
 
     #[test]
     fn huge_weights_are_scaled_down() {
         let ring = laid(&[("a:1", 1_000_000), ("b:1", 3_000_000), ("c:1", 1)]);
         assert!(ring.points.len() <= POINTS_MAX as usize + 160);
-        let count = |number| ring.points.iter().filter(|point| point.1 == number).count();
+        let count = |number| {
+            ring.points
+                .iter()
+                .filter(|point| point.number() == number)
+                .count()
+        };
         assert!(count(2) >= 150 && count(1) > 2 * count(0) && count(1) < 4 * count(0));
     }
 
@@ -242,15 +306,16 @@ mod tests {
         let [a, b, ..] = NEIGHBOURS;
         let both = laid(&[(a, 1), (b, 1)]);
         assert_eq!((both.points.len(), both.covered.len()), (319, 1));
-        let [(shared, _)] = both.covered[..] else {
+        let [shared] = both.covered[..] else {
             panic!("one point is covered");
         };
-        let at = |ring: &Ring| ring.points[ring.find(shared) as usize];
-        assert_eq!(at(&both), (shared, 0));
+        let at = |ring: &Ring| ring.points[ring.find(shared.hash()) as usize];
+        let first = Point::new(shared.hash(), 0);
+        assert_eq!(at(&both), first);
         let alone = both.relaid(&[(b, 1)]);
-        assert_eq!((at(&alone), alone.points.len()), ((shared, 0), 160));
+        assert_eq!((at(&alone), alone.points.len()), (first, 160));
         let turned = alone.relaid(&[(b, 1), (a, 1)]);
-        assert_eq!((at(&turned), turned.covered.len()), ((shared, 0), 1));
+        assert_eq!((at(&turned), turned.covered.len()), (first, 1));
         assert_eq!(turned, laid(&[(b, 1), (a, 1)]));
     }
 

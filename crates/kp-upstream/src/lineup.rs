@@ -43,6 +43,7 @@ pub(crate) struct Lineup {
     /// Lines whose addresses were set once.
     known: Vec<bool>,
     overrides: Option<GroupOverrides>,
+    scale: i64,
 }
 
 impl Lineup {
@@ -71,6 +72,7 @@ impl Lineup {
             members,
             known: vec![false; lines],
             overrides: None,
+            scale: scale_of(upstream, &[]),
         }
     }
 
@@ -115,6 +117,7 @@ impl Lineup {
             return false;
         }
         self.overrides = overrides.cloned();
+        self.scale = scale_of(&self.upstream, self.added());
         true
     }
 
@@ -165,14 +168,9 @@ impl Lineup {
         wanted
     }
 
-    /// The size of a weight of 1 in the round. Shares that grow need steps smaller than a weight.
+    /// The size of a weight of 1 in the round.
     pub(crate) fn scale(&self) -> i64 {
-        let slow = |server: &ServerLine| !server.slow_start.is_zero();
-        if self.upstream.servers.iter().chain(self.added()).any(slow) {
-            1000
-        } else {
-            1
-        }
+        self.scale
     }
 
     /// What tells the weights of the group from others: a round is comparable only among equal ones. Of lines whose
@@ -202,5 +200,15 @@ impl Lineup {
             }
         }
         Key::of(&[text.as_bytes()]).to_bytes()
+    }
+}
+
+/// The size of a weight of 1 in the round. Shares that grow need steps smaller than a weight.
+fn scale_of(upstream: &Upstream, added: &[ServerLine]) -> i64 {
+    let slow = |server: &ServerLine| !server.slow_start.is_zero();
+    if upstream.servers.iter().chain(added).any(slow) {
+        1000
+    } else {
+        1
     }
 }

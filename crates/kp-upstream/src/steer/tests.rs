@@ -218,6 +218,18 @@ fn on_the_ring_only_keys_move_that_must() {
     assert!(down.iter().all(|(old, _)| *old == 3) && !down.is_empty());
 }
 
+/// The 21 points behind most places of the ring are all the heavy peer's.
+#[test]
+fn keys_of_a_heavy_peer_have_one_home_while_it_is_out() {
+    let mut stage = Stage::new(group(hash(true), &[98, 1, 1], true), 1);
+    stage.steer(&["peer remove u 127.0.0.1:1"]);
+    let without = homes(&mut stage.workers[0]);
+    for change in ["peer drain u 127.0.0.1:1", "peer down u 127.0.0.1:1"] {
+        stage.steer(&["reset", change]);
+        assert_eq!(homes(&mut stage.workers[0]), without, "{change}");
+    }
+}
+
 #[test]
 fn shares_of_chance_and_of_keys_follow_the_weights() {
     for balancer in [Balancer::Random { two: false }, hash(false)] {
