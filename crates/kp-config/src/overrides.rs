@@ -261,10 +261,9 @@ impl GroupOverrides {
         number: usize,
         ground: &Ground<'_>,
     ) -> Result<(), Complaint> {
-        let upstream = ground.at(number);
         let present = ground
-            .places(number)
-            .any(|place| place.text == server.name && !self.is_removed(place.name, &place.text));
+            .places_at(number, &server.name)
+            .any(|place| !self.is_removed(place.name, &place.text));
         if present || self.added.iter().any(|other| other.name == server.name) {
             let error = format!(
                 "upstream \"{}\" has the peer {} already",
@@ -276,7 +275,7 @@ impl GroupOverrides {
         }
         self.settings.retain(|(peer, _)| *peer != server.name);
         self.added.push(server.clone());
-        self.lines = upstream.map_or(0, fingerprint);
+        self.lines = ground.fingerprint(number);
         Ok(())
     }
 
@@ -322,11 +321,12 @@ impl GroupOverrides {
         self.added.retain(|server| server.name != target);
         if self.added.len() == before {
             let below = ground.below(number, target);
-            self.removed.retain(|peer| !below.contains(peer.as_str()));
+            self.removed
+                .retain(|peer| peer != target && !below.contains(peer.as_str()));
             self.removed.push(target.to_owned());
         }
         self.forget_settings(target, number, ground, |_| true);
-        self.lines = ground.at(number).map_or(0, fingerprint);
+        self.lines = ground.fingerprint(number);
     }
 
     /// Sets it for a peer, or for all of a server line whatever was set for one of them.
@@ -367,11 +367,11 @@ impl GroupOverrides {
     fn target(&self, peer: &str, number: usize, ground: &Ground<'_>) -> Result<String, Complaint> {
         let target = ground.canonical(number, peer);
         let is_added = self.added.iter().any(|server| server.name == target);
-        let is_line = ground.is_line(number, &target) && !self.removed.contains(&target);
+        let is_line = !ground.lines(number, &target).is_empty() && !self.removed.contains(&target);
         let is_there = || {
             ground
-                .places(number)
-                .any(|place| place.text == target && !self.is_removed(place.name, &place.text))
+                .places_at(number, &target)
+                .any(|place| !self.is_removed(place.name, &place.text))
         };
         if is_added || is_line || is_there() {
             return Ok(target);
@@ -419,13 +419,8 @@ impl GroupOverrides {
 
     /// Of a line whose addresses are not known yet the configuration alone says whether it is out.
     fn is_line_out(&self, target: &str, number: usize, ground: &Ground<'_>) -> bool {
-        let lines = ground
-            .at(number)
-            .into_iter()
-            .flat_map(|upstream| &upstream.servers);
-        lines
-            .filter(|line| line.name == target)
-            .any(|line| line.down || line.drain)
+        let mut lines = ground.lines(number, target).iter();
+        lines.any(|line| line.down || line.drain)
     }
 
     fn push(&mut self, peer: &str, setting: Setting) {

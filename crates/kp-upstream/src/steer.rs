@@ -1,8 +1,10 @@
 //! Run-time changes: the groups take over what an operator has changed, all of it at once.
 
 use crate::groups::{Groups, PeerId};
+use crate::peer::Peer;
 use kp_config::model::UpstreamId;
 use kp_config::overrides::Overrides;
+use std::collections::{HashMap, HashSet};
 
 /// What became of the groups.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -39,18 +41,27 @@ impl Groups {
         applied
     }
 
-    /// Forgets failures and ejection of the peers of this name: an address, or a server line.
-    pub fn forget(&mut self, upstream: &str, name: &str, now_ms: u64) -> Vec<UpstreamId> {
+    /// Forgets failures and ejection of peers, given by group and name: an address, or a server line. Every group is gone
+    /// through once, however many they are.
+    pub fn forget(&mut self, whom: &[(String, String)], now_ms: u64) -> Vec<UpstreamId> {
+        let mut by_group: HashMap<&str, HashSet<&str>> = HashMap::new();
+        for (upstream, name) in whom {
+            by_group.entry(upstream).or_default().insert(name);
+        }
         let mut forgotten = Vec::new();
         for (number, group) in (0..).zip(&mut self.groups) {
             let configured = group.roster.upstream();
-            if configured.implicit || configured.name != upstream {
+            let named = by_group.get(configured.name.as_str());
+            let Some(named) = named.filter(|_| !configured.implicit) else {
                 continue;
-            }
+            };
             let lineup = &group.roster.lineup;
-            let is_meant = |line| lineup.server(line).is_some_and(|line| line.name == name);
-            let peers = group.peers.iter();
-            for peer in peers.filter(|peer| peer.name == name || is_meant(peer.line)) {
+            let line = |peer: &Peer| lineup.server(peer.line).map(|line| line.name.as_str());
+            let is_meant = |peer: &Peer| {
+                named.contains(peer.name.as_str())
+                    || line(peer).is_some_and(|line| named.contains(line))
+            };
+            for peer in group.peers.iter().filter(|peer| is_meant(peer)) {
                 peer.forget(now_ms);
             }
             forgotten.push(UpstreamId(number));

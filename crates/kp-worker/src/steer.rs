@@ -61,10 +61,8 @@ impl Worker {
         };
         let now_ms = self.clock.mono_ms;
         self.steer(&snapshot.overrides);
-        for (upstream, peer) in &snapshot.forget {
-            for group in self.groups.forget(upstream, peer, now_ms) {
-                self.welcome(group);
-            }
+        for group in self.groups.forget(&snapshot.forget, now_ms) {
+            self.welcome(group);
         }
         self.say(bytes);
     }

@@ -1,11 +1,12 @@
 //! What changes are measured against: the groups of a configuration, and the addresses of their server lines now.
 
 use super::change::Complaint;
-use super::server::parse_address;
+use super::server::{fingerprint, parse_address};
 use super::{GroupOverrides, Overrides, Settings};
-use crate::model::{PeerAddress, Upstream};
+use crate::model::{PeerAddress, ServerLine, Upstream};
 use crate::suggest::nearest;
-use std::collections::{BTreeMap, HashSet};
+use std::cell::OnceCell;
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// What a peer takes of a zone's `SIZE`.
 pub const ZONE_BYTES_PER_PEER: u64 = 512;
@@ -22,6 +23,40 @@ pub type Resolved = BTreeMap<(usize, usize), Vec<PeerAddress>>;
 pub struct Ground<'a> {
     upstreams: &'a [Upstream],
     places: Vec<Vec<Place<'a>>>,
+    /// Of the groups that were asked about.
+    finders: Vec<OnceCell<Finder<'a>>>,
+}
+
+/// What is asked for each change, so that a batch does not go through all of a group for each of its lines.
+#[derive(Debug)]
+struct Finder<'a> {
+    /// Server lines by their name.
+    lines: HashMap<&'a str, Vec<&'a ServerLine>>,
+    /// Numbers of places by the name of their line.
+    by_name: HashMap<&'a str, Vec<usize>>,
+    /// And by their address.
+    by_text: HashMap<String, Vec<usize>>,
+    fingerprint: OnceCell<u64>,
+}
+
+impl<'a> Finder<'a> {
+    fn new(upstream: Option<&'a Upstream>, places: &[Place<'a>]) -> Self {
+        let mut finder = Self {
+            lines: HashMap::new(),
+            by_name: HashMap::new(),
+            by_text: HashMap::new(),
+            fingerprint: OnceCell::new(),
+        };
+        for line in upstream.into_iter().flat_map(|upstream| &upstream.servers) {
+            finder.lines.entry(&line.name).or_default().push(line);
+        }
+        for (number, place) in places.iter().enumerate() {
+            finder.by_name.entry(place.name).or_default().push(number);
+            let by_text = finder.by_text.entry(place.text.clone());
+            by_text.or_default().push(number);
+        }
+        finder
+    }
 }
 
 /// An address of a server line.
@@ -71,7 +106,13 @@ impl<'a> Ground<'a> {
         Self {
             upstreams,
             places: places.collect(),
+            finders: upstreams.iter().map(|_| OnceCell::new()).collect(),
         }
+    }
+
+    fn finder(&self, number: usize) -> Option<&Finder<'a>> {
+        let finder = self.finders.get(number)?;
+        Some(finder.get_or_init(|| Finder::new(self.at(number), self.places(number))))
     }
 
     /// A group by its name, which has no case.
@@ -107,8 +148,32 @@ impl<'a> Ground<'a> {
         self.upstreams.get(number)
     }
 
-    pub(super) fn places(&self, number: usize) -> impl Iterator<Item = &Place<'a>> {
-        self.places.get(number).into_iter().flatten()
+    fn places(&self, number: usize) -> &[Place<'a>] {
+        self.places.get(number).map_or(&[], Vec::as_slice)
+    }
+
+    /// The places of the server lines of this name.
+    fn places_named(&self, number: usize, name: &str) -> impl Iterator<Item = &Place<'a>> {
+        let finder = self.finder(number);
+        let found = finder.and_then(|finder| finder.by_name.get(name));
+        self.numbered(number, found)
+    }
+
+    /// The places of this address.
+    pub(super) fn places_at(&self, number: usize, text: &str) -> impl Iterator<Item = &Place<'a>> {
+        let finder = self.finder(number);
+        let found = finder.and_then(|finder| finder.by_text.get(text));
+        self.numbered(number, found)
+    }
+
+    fn numbered<'s>(
+        &'s self,
+        number: usize,
+        found: Option<&'s Vec<usize>>,
+    ) -> impl Iterator<Item = &'s Place<'a>> {
+        let places = self.places(number);
+        let found = found.into_iter().flatten();
+        found.filter_map(|place| places.get(*place))
     }
 
     /// Names, addresses and settings of the peers that lines of the configuration have by this name or address.
@@ -117,27 +182,35 @@ impl<'a> Ground<'a> {
         number: usize,
         target: &str,
     ) -> impl Iterator<Item = (&str, &str, Settings)> {
-        let places = self.places(number);
-        let meant = places.filter(move |place| place.name == target || place.text == target);
+        let at = self.places_at(number, target);
+        let others = at.filter(move |place| place.name != target);
+        let meant = self.places_named(number, target).chain(others);
         meant.filter_map(move |place| {
             let line = self.at(number)?.servers.get(place.line)?;
             Some((place.name, place.text.as_str(), Settings::of(line)))
         })
     }
 
-    /// Whether a server line is called so.
-    pub(super) fn is_line(&self, number: usize, name: &str) -> bool {
-        let lines = self
-            .at(number)
-            .into_iter()
-            .flat_map(|upstream| &upstream.servers);
-        lines.into_iter().any(|line| line.name == name)
+    /// The server lines of this name.
+    pub(super) fn lines(&self, number: usize, name: &str) -> &[&'a ServerLine] {
+        let lines = self.finder(number).map(|finder| &finder.lines);
+        let lines = lines.and_then(|lines| lines.get(name));
+        lines.map_or(&[], Vec::as_slice)
     }
 
-    /// The addresses of the server lines of this name.
+    /// The group's [`fingerprint`].
+    pub(super) fn fingerprint(&self, number: usize) -> u64 {
+        let Some((finder, upstream)) = self.finder(number).zip(self.at(number)) else {
+            return 0;
+        };
+        *finder.fingerprint.get_or_init(|| fingerprint(upstream))
+    }
+
+    /// The addresses of the server lines of this name that are called otherwise.
     pub(super) fn below(&self, number: usize, name: &str) -> HashSet<&str> {
-        let places = self.places(number).filter(|place| place.name == name);
-        places.map(|place| place.text.as_str()).collect()
+        let places = self.places_named(number, name);
+        let texts = places.map(|place| place.text.as_str());
+        texts.filter(|text| *text != name).collect()
     }
 
     /// The one spelling of what a peer is called: an address as in `$upstream_addr`, else the name of its server line.
@@ -179,7 +252,7 @@ impl<'a> Ground<'a> {
             let added = overrides
                 .group(&other.name)
                 .map_or(0, |group| group.added.len());
-            self.places(number).count() + added
+            self.places(number).len() + added
         };
         let wanted = sharers().map(peers).sum::<usize>() as u64 + 1;
         let capacity = bytes / ZONE_BYTES_PER_PEER;

@@ -395,7 +395,12 @@ fn failures_are_forgotten_when_asked() {
     let failed = pick(&mut stage.workers[0], 1000).unwrap();
     stage.workers[0].finished(failed, Outcome::Failed, 1000);
     assert_eq!(stage.counts(6), counted(&[(2, 6)]));
-    assert_eq!(stage.workers[1].forget("u", "127.0.0.1:1", 1000), [U]);
+    let whom = |group: &str, peer: &str| vec![(group.to_owned(), peer.to_owned())];
+    let others = [whom("v", "127.0.0.1:1"), whom("u", "127.0.0.1:2")].concat();
+    assert_eq!(stage.workers[1].forget(&others, 1000), [U]);
+    assert_eq!(stage.counts(6), counted(&[(2, 6)]));
+    let first = whom("u", "127.0.0.1:1");
+    assert_eq!(stage.workers[1].forget(&first, 1000), [U]);
     assert_eq!(stage.counts(6), counted(&[(1, 3), (2, 3)]));
 }
 

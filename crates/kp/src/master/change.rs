@@ -16,6 +16,7 @@ use kp_config::overrides::{Act, Change, Complaint, Emptied, Ground, Overrides, q
 use kp_shm::{CheckState, Shm};
 use kp_sys::{clock, memfile};
 use kp_worker::{Snapshot, Version};
+use std::collections::HashSet;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
@@ -95,7 +96,8 @@ impl Steering {
 
     /// Notes whose failures are to be forgotten, each once.
     fn forget(&mut self, peers: Vec<(String, String)>) {
-        self.forgotten.retain(|(_, peer)| !peers.contains(peer));
+        let again: HashSet<&(String, String)> = peers.iter().collect();
+        self.forgotten.retain(|(_, peer)| !again.contains(peer));
         let version = self.version;
         self.forgotten
             .extend(peers.into_iter().map(|peer| (version, peer)));
