@@ -366,6 +366,6 @@ fn a_full_disk_costs_lines_and_a_torn_one_costs_no_other() {
         .partition(|line| serde_json::from_str::<serde_json::Value>(line).is_ok());
     assert_eq!(torn.len(), 1, "{text}");
     let (before, after) = text.split_once(torn[0]).expect("the torn line");
-    assert_eq!(before.lines().count() + 2, whole.len());
+    assert_eq!(before.lines().count() + 2, whole.len(), "{text}");
     assert!(after.starts_with("\n{\"uri\":\"/13\""), "{after}");
 }
