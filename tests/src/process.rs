@@ -95,6 +95,14 @@ pub fn status(pid: u32, name: &str) -> Option<String> {
     })
 }
 
+/// Its scheduling priority, from -20 to 19.
+pub fn nice(pid: u32) -> Option<i32> {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // Behind the name, which may hold anything, the 17th field.
+    let (_, rest) = text.rsplit_once(") ")?;
+    rest.split(' ').nth(16)?.parse().ok()
+}
+
 /// Whether anybody listens on the TCP port, on any address.
 pub fn listening(port: u16) -> bool {
     ["/proc/net/tcp", "/proc/net/tcp6"].iter().any(|table| {

@@ -20,12 +20,7 @@ use kp_tests::source;
 const MARK: &str = "/// Shows: ";
 
 /// Directives that cannot stand anywhere without a warning, which no example may have.
-const ALWAYS_WARNS: [&str; 4] = [
-    "load_module",
-    "ssl_dhparam",
-    "worker_priority",
-    "worker_rlimit_core",
-];
+const ALWAYS_WARNS: [&str; 2] = ["load_module", "ssl_dhparam"];
 
 /// The names of the table, each once.
 fn names() -> BTreeSet<&'static str> {

@@ -307,6 +307,8 @@ table! {
     "pid" "file", M, (1), ONCE, "/run/kp.pid", {}, [main path pid], "The file with the master's process id.";
     "working_directory" "directory", M, (1), ONCE, none, {}, [main path working_directory], "The current directory of the workers; core files land there.";
     "worker_rlimit_nofile" "number", M, (1), ONCE, none, {}, [main number worker_rlimit_nofile], "The limit of open files of a worker.";
+    "worker_rlimit_core" "size", M, (1), ONCE, none, {}, [main size worker_rlimit_core], "The limit of the size of a worker's core file; without it that which kp was started with.";
+    "worker_priority" "number", M, (1), ONCE, "0", {}, [main nice worker_priority], "The scheduling priority of workers, as nice(1) has it: from -20, which is served first, to 19; without it that which kp was started with.";
     "worker_cpu_affinity" "mask ... | auto [mask]", M, (1+), ONCE, none, {}, [main cpu_affinity worker_cpu_affinity], "Which CPUs each worker may run on; the last mask holds for all further workers.";
     "worker_shutdown_timeout" "time", M, (1), ONCE, none, {}, [main time worker_shutdown_timeout], "How long a worker that stops gracefully waits for its connections before it closes them.";
     "worker_memory" "size", M, (1), ONCE, "512m", {}, [main worker_memory worker_memory], "The memory a worker may use for connections, buffers and bodies, the kernel's part for its sockets included; when it is gone new requests get 503 (kp's own).";

@@ -356,6 +356,20 @@ pub fn set_open_files_limit(files: u64) -> io::Result<()> {
     setrlimit(Resource::RLIMIT_NOFILE, files, files).map_err(from_errno)
 }
 
+/// Sets the soft and hard limit of the size of core files.
+pub fn set_core_limit(bytes: u64) -> io::Result<()> {
+    setrlimit(Resource::RLIMIT_CORE, bytes, bytes).map_err(from_errno)
+}
+
+/// Sets the scheduling priority of this process, from -20 to 19.
+pub fn set_priority(nice: i32) -> io::Result<()> {
+    // SAFETY: no memory is involved.
+    match unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, nice) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
 /// Binds this process to some CPUs.
 pub fn set_affinity(cpus: &[u32]) -> io::Result<()> {
     let mut set = CpuSet::new();

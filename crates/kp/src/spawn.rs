@@ -5,7 +5,7 @@ use crate::listeners::Listeners;
 use crate::logs;
 use crate::notify;
 use crate::report;
-use kp_config::model::CpuAffinity;
+use kp_config::model::{CpuAffinity, Main};
 use kp_shm::{Row, Shm, TicketRing};
 use kp_sys::process::{self, Fork};
 use kp_sys::signals::{self, Signals};
@@ -191,11 +191,7 @@ fn give_up(
     let main = &heritage.prepared.config.main;
     process::close_all_except(&descriptors(heritage, log))
         .map_err(|error| call("close_range()", &error))?;
-    if let Some(files) = main.worker_rlimit_nofile
-        && let Err(error) = process::set_open_files_limit(files)
-    {
-        log::error!(target: "alert", "setrlimit(RLIMIT_NOFILE, {files}) failed ({})", report::numbered(&error));
-    }
+    bound(main);
     if let Some(identity) = identity {
         identity
             .assume()
@@ -213,6 +209,27 @@ fn give_up(
             .map_err(|error| report::failed("chdir()", folder, &error))?;
     }
     Ok(())
+}
+
+/// Its limits and priority, while it may still choose them; where it may not, it works with those that it has, as nginx.
+fn bound(main: &Main) {
+    let alert = |call: String, done: io::Result<()>| {
+        if let Err(error) = done {
+            log::error!(target: "alert", "{call} failed ({})", report::numbered(&error));
+        }
+    };
+    if let Some(nice) = main.worker_priority {
+        let call = format!("setpriority({nice})");
+        alert(call, process::set_priority(nice));
+    }
+    if let Some(files) = main.worker_rlimit_nofile {
+        let call = format!("setrlimit(RLIMIT_NOFILE, {files})");
+        alert(call, process::set_open_files_limit(files));
+    }
+    if let Some(bytes) = main.worker_rlimit_core {
+        let call = format!("setrlimit(RLIMIT_CORE, {bytes})");
+        alert(call, process::set_core_limit(bytes));
+    }
 }
 
 /// Makes `log` write through descriptors of this process, before the master's are closed under it.

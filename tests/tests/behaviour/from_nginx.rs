@@ -187,15 +187,13 @@ fn words_that_only_nginx_needs_are_accepted_silently() {
 
 /// What somebody could miss is told, once, and the answers are those that they would be without it.
 ///
-/// Shows: gzip, gzip_static, load_module, rewrite_log, worker_priority, worker_rlimit_core
+/// Shows: gzip, gzip_static, load_module, rewrite_log
 #[test]
 fn what_changes_no_answer_is_accepted_with_a_warning() {
     let origin = Origin::ok();
     let setup = || {
         Setup::base(&origin)
-            .main(
-                "events {} load_module modules/a.so; load_module modules/b.so; worker_priority -5; worker_rlimit_core 1m;",
-            )
+            .main("events {} load_module modules/a.so; load_module modules/b.so;")
             .http("gzip on; gzip_static on; rewrite_log on;")
             .server("gzip on;")
     };
@@ -203,8 +201,6 @@ fn what_changes_no_answer_is_accepted_with_a_warning() {
     accepted(&checked, "words of nginx");
     for told in [
         "\"load_module\" changes nothing: kp loads no modules",
-        "\"worker_priority\" changes nothing",
-        "\"worker_rlimit_core\" changes nothing",
         "kp does not compress, \"gzip on\" changes nothing",
         "\"gzip_static on\" changes nothing",
         "\"rewrite_log on\" changes nothing",

@@ -438,12 +438,13 @@ fn workers_give_up_the_rights_of_root() {
     );
 }
 
-/// Shows: worker_rlimit_nofile, worker_cpu_affinity, working_directory
+/// Shows: worker_rlimit_nofile, worker_rlimit_core, worker_priority, worker_cpu_affinity, working_directory
 #[test]
 fn workers_get_their_limits() {
     let directory = tempfile::tempdir().expect("a directory");
     let kp = answering("one")
-        .main("worker_rlimit_nofile 777; worker_cpu_affinity 01;")
+        .main("worker_rlimit_nofile 777; worker_rlimit_core 64k; worker_cpu_affinity 01;")
+        .main("worker_priority 7;")
         .main(&format!(
             "working_directory {};",
             directory.path().display()
@@ -453,14 +454,20 @@ fn workers_get_their_limits() {
     assert_eq!(kp.get("/").status(), 200);
     let worker = kp.worker_pid();
     let limits = fs::read_to_string(format!("/proc/{worker}/limits")).expect("limits");
-    let files = limits
-        .lines()
-        .find(|line| line.starts_with("Max open files"))
-        .expect("a line");
-    assert!(
-        files.split_whitespace().any(|word| word == "777"),
-        "{files}"
-    );
+    for (name, soft, hard) in [
+        ("Max open files", "777", "777"),
+        ("Max core file size", "65536", "65536"),
+    ] {
+        let line = limits.lines().find_map(|line| line.strip_prefix(name));
+        let mut found = line.expect("a line").split_whitespace();
+        assert_eq!(
+            (found.next(), found.next()),
+            (Some(soft), Some(hard)),
+            "{name}"
+        );
+    }
+    assert_eq!(process::nice(worker), Some(7));
+    assert_ne!(process::nice(kp.master_pid()), Some(7));
     assert_eq!(
         process::status(worker, "Cpus_allowed_list").as_deref(),
         Some("0")

@@ -29,8 +29,6 @@ table! {
     "pcre_jit" "on | off", M, (1), ONCE, "off", {}, [ignored flag], "Accepted, no effect: regular expressions are compiled in any case.";
     "timer_resolution" "time", M, (1), ONCE, none, {}, [ignored time], "Accepted, no effect: kp reads the clock once a turn of its loop.";
     "thread_pool" "name threads=number [max_queue=number]", M, (2 to 3), MANY, "default threads=32 max_queue=65536", {}, [ignored anything], "Accepted, no effect: each worker has its own few threads for files.";
-    "worker_priority" "number", M, (1), ONCE, "0", {}, [ignored priority], "Accepted, no effect, with a warning: workers run with the priority that kp was started with.";
-    "worker_rlimit_core" "size", M, (1), ONCE, none, {}, [ignored core_size], "Accepted, no effect, with a warning: core files are limited as kp was started.";
     "load_module" "file", M, (1), MANY, none, {}, [ignored module], "Accepted, no effect, with a warning: kp loads no modules, and refuses the directives of those it does not have built in.";
     "env" "variable", M, (1), MANY, none, {}, [ignored environment], "Accepted, no effect: workers keep the whole environment of kp. A value is set where kp is started.";
 

@@ -1,7 +1,6 @@
 //! Setters of directives without effect (`directives/inert.rs`): the value is checked, and what somebody might miss is told.
 
 use super::Reader;
-use crate::diagnostic::Diagnostic;
 use crate::syntax::{Directive, Word};
 
 pub(crate) fn flag(reader: &mut Reader<'_>, directive: &Directive) {
@@ -104,30 +103,6 @@ pub(crate) fn rewrite_log(reader: &mut Reader<'_>, directive: &Directive) {
         directive,
         "\"rewrite_log on\" changes nothing",
         "put what a rewrite made of a request into the access log: $uri beside $request",
-    );
-}
-
-pub(crate) fn priority(reader: &mut Reader<'_>, directive: &Directive) {
-    let Some(word) = first(directive) else { return };
-    if word.text.parse::<i32>().is_err() {
-        return reader.report(Diagnostic::error(
-            word.span,
-            "\"worker_priority\" directive invalid number",
-        ));
-    }
-    reader.warn_once(
-        directive.at,
-        "\"worker_priority\" changes nothing",
-        "workers have the priority that kp was started with: `Nice=` in the systemd unit",
-    );
-}
-
-pub(crate) fn core_size(reader: &mut Reader<'_>, directive: &Directive) {
-    size(reader, directive);
-    reader.warn_once(
-        directive.at,
-        "\"worker_rlimit_core\" changes nothing",
-        "the limit is set where kp is started: `LimitCORE=` in the systemd unit",
     );
 }
 

@@ -22,6 +22,8 @@ pub(crate) struct MainDraft {
     pub(crate) pid: Option<Spanned<PathBuf>>,
     pub(crate) working_directory: Option<Spanned<PathBuf>>,
     pub(crate) worker_rlimit_nofile: Option<Spanned<u64>>,
+    pub(crate) worker_rlimit_core: Option<Spanned<u64>>,
+    pub(crate) worker_priority: Option<Spanned<i32>>,
     pub(crate) worker_cpu_affinity: Option<Spanned<CpuAffinity>>,
     pub(crate) worker_shutdown_timeout: Option<Spanned<Duration>>,
     pub(crate) stop_signal: Option<Spanned<StopSignal>>,

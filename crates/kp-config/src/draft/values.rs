@@ -95,6 +95,19 @@ impl Reader<'_> {
         });
     }
 
+    /// A priority of processes.
+    pub(crate) fn nice(&mut self, directive: &Directive, slot: &mut Option<Spanned<i32>>) {
+        self.put(directive, slot, |reader, word| {
+            let number = word.text.parse().ok();
+            let known = number.filter(|number| (-20..20).contains(number));
+            if known.is_none() {
+                let message = format!("\"{}\" directive invalid number", directive.name.text);
+                reader.refuse(word.span, message, "it is a whole number from -20 to 19");
+            }
+            known
+        });
+    }
+
     fn read_number<T: TryFrom<u64>>(&mut self, directive: &Directive, word: &Word) -> Option<T> {
         let number = value::number(&word.text).and_then(|number| T::try_from(number).ok());
         if number.is_none() {

@@ -119,6 +119,10 @@ pub struct Main {
     pub multi_accept: bool,
     /// `worker_rlimit_nofile`.
     pub worker_rlimit_nofile: Option<u64>,
+    /// `worker_rlimit_core`, bytes.
+    pub worker_rlimit_core: Option<u64>,
+    /// `worker_priority`, from -20 to 19.
+    pub worker_priority: Option<i32>,
     /// `worker_cpu_affinity`: one list of CPUs per worker, in order; empty = not set; `auto` is expanded at start.
     pub worker_cpu_affinity: CpuAffinity,
     /// `worker_shutdown_timeout`; `None`: wait for ever.

@@ -136,6 +136,8 @@ fn main(draft: MainDraft, reader: &mut Reader<'_>) -> Main {
         worker_connections: or(draft.worker_connections, 512),
         multi_accept: or(draft.multi_accept, false),
         worker_rlimit_nofile: draft.worker_rlimit_nofile.map(|value| value.value),
+        worker_rlimit_core: draft.worker_rlimit_core.map(|value| value.value),
+        worker_priority: draft.worker_priority.map(|value| value.value),
         worker_cpu_affinity: or(draft.worker_cpu_affinity, CpuAffinity::Off),
         worker_shutdown_timeout: draft
             .worker_shutdown_timeout

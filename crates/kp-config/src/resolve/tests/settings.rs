@@ -11,7 +11,7 @@ use crate::template::{Pattern, Template};
 fn main_and_events() {
     let config = config(
         "daemon off; master_process off; worker_processes auto; user www; pid run/x.pid; working_directory /tmp;
-worker_rlimit_nofile 4096; worker_cpu_affinity 01 10; worker_shutdown_timeout 1m; stop_signal graceful;
+worker_rlimit_nofile 4096; worker_rlimit_core 1m; worker_priority -20; worker_cpu_affinity 01 10; worker_shutdown_timeout 1m; stop_signal graceful;
 events { worker_connections 10; multi_accept on; use epoll; }",
     );
     let main = &config.main;
@@ -22,12 +22,23 @@ events { worker_connections 10; multi_accept on; use epoll; }",
     assert_eq!(main.pid, PathBuf::from("/prefix/run/x.pid"));
     assert_eq!(main.working_directory, Some("/tmp".into()));
     assert_eq!(main.worker_rlimit_nofile, Some(4096));
+    assert_eq!(main.worker_rlimit_core, Some(1 << 20));
+    assert_eq!(main.worker_priority, Some(-20));
     assert_eq!(
         main.worker_cpu_affinity,
         CpuAffinity::Masks(vec![vec![0], vec![1]])
     );
     assert_eq!(main.worker_shutdown_timeout.unwrap().as_secs(), 60);
     assert_eq!(main.stop_signal, StopSignal::Graceful);
+}
+
+#[test]
+fn a_priority_has_bounds() {
+    for word in ["-21", "20", "x", "1.5", "99999999999"] {
+        let text = format!("worker_priority {word};");
+        let errors = [r#"1:17 "worker_priority" directive invalid number"#];
+        assert_eq!(findings(&text), errors, "{word}");
+    }
 }
 
 #[test]
