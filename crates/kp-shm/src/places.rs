@@ -72,7 +72,11 @@ impl Journals {
             }
         }
         let mut differences = Vec::new();
-        for index in zones.places().flatten() {
+        for index in zones
+            .places()
+            .flat_map(|zone| zones.touched(zone))
+            .flatten()
+        {
             let Some(cell) = zones.cell(index) else { break };
             let count = (cell.load(Relaxed) & COUNT) as i64;
             let difference = count - held.get(&index).copied().unwrap_or(0);
@@ -404,6 +408,31 @@ mod tests {
         std::mem::forget(its);
         drop(ours);
         assert_eq!(alive.count(key), 0);
+    }
+
+    /// A zone is large and what is used of it small; the rest stays without memory.
+    #[test]
+    fn a_search_for_lost_places_touches_nothing_new() {
+        const BYTES: u64 = 16 << 20;
+        let shm = Shm::private().unwrap();
+        let (zone, _) = zone(&shm, BYTES);
+        let key = zone.hash(b"k");
+        let _held = place(zone.take(key, 9));
+        let (index, seen) = zone.find(key).unwrap();
+        assert!(zone.replace(index, seen, seen + 1));
+        let touched = || {
+            let zones = shm.zones();
+            let parts: Vec<_> = zones
+                .places()
+                .flat_map(|zone| zones.touched(zone))
+                .collect();
+            parts.iter().map(|part| part.len() as u64 * 8).sum::<u64>()
+        };
+        let before = touched();
+        assert!((1..=BYTES / 2).contains(&before), "{before}");
+        let mut repair = Repair::default();
+        assert_eq!((repair.sweep(&shm), repair.is_suspicious()), (0, true));
+        assert_eq!(touched(), before);
     }
 
     #[test]

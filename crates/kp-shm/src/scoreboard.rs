@@ -4,7 +4,7 @@
 //! again, lowest first, so that sums over rows stay short.
 
 use kp_sys::clock;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::Release};
+use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
 const STATE: usize = 0;
 const PID: usize = 1;
@@ -163,7 +163,8 @@ impl Scoreboard {
         let cells = self.row(row)?;
         Some(Process {
             row,
-            state: State::decode(cells[STATE].load(Relaxed))?,
+            // Its moments are no older than its state.
+            state: State::decode(cells[STATE].load(Acquire))?,
             pid: cells[PID].load(Relaxed) as u32,
             generation: cells[GENERATION].load(Relaxed) as u32,
             slot: cells[SLOT].load(Relaxed) as u32,

@@ -187,6 +187,16 @@ impl Zones {
         self.arena.get(index)
     }
 
+    /// Which cells of a zone somebody has touched: the others are zero, and stay without memory.
+    pub(crate) fn touched(&self, zone: Range<usize>) -> Vec<Range<usize>> {
+        let start = zone.start;
+        let found = self.arena.get(zone).map(kp_sys::region::touched);
+        let found = found.into_iter().flatten();
+        found
+            .map(|part| start + part.start..start + part.end)
+            .collect()
+    }
+
     /// Where the zones that count places lie.
     pub(crate) fn places(&self) -> impl Iterator<Item = Range<usize>> {
         self.directory
