@@ -1,6 +1,8 @@
 //! `status`: the page as a browser shows it, and the JSON behind it.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use kp_tests::ask::{ctl_text, entry, peer};
@@ -500,6 +502,45 @@ fn a_peer_that_hangs_is_told_of() {
     drop(waiting);
     wait::until(LONG, "nobody who waits", || overdue() == json!(0));
     tab.until("document.body.dataset.verdict == 'good'");
+    assert_clean(&tab, &kp);
+}
+
+/// Answers to long polls come late as a rule, so that there is none for a while is nothing to be told of.
+#[test]
+fn a_peer_of_long_polls_does_not_hang() {
+    let news = Arc::new(AtomicBool::new(false));
+    let came = Arc::clone(&news);
+    let origin = Origin::start(move |conversation| {
+        if conversation.request()?.target() == "/first" {
+            wait::happens(LONG, || came.load(Ordering::SeqCst));
+            return conversation.send(OK);
+        }
+        conversation.stall();
+        Ok(())
+    });
+    let kp = setup(&origin).start();
+    let address = origin.address();
+    let overdue = || peer(&data(&kp, ""), "app", &address)["overdue"].clone();
+    let mut client = kp.client();
+    client.send("GET /first HTTP/1.1\r\nHost: x\r\n\r\n");
+    wait::until(LONG, "a poll that is overdue", || overdue() == json!(1));
+    news.store(true, Ordering::SeqCst);
+    assert_eq!(client.response().status(), 200);
+    wait::until(LONG, "no poll", || overdue() == json!(0));
+
+    client.send("GET /second HTTP/1.1\r\nHost: x\r\n\r\n");
+    let browser = Browser::start();
+    let tab = browser.open(&page(&kp), Screen::DESK);
+    // By what the page itself knows, it has answered nothing for long while somebody waits.
+    tab.until(
+        "seconds() >= SILENT_S && state.doc.upstreams.some((group) => group.peers.some((peer) =>
+            peer.overdue === 1 && answered(peer.attempts) === answered(earlierPeer(group, peer).attempts)))",
+    );
+    tab.until("document.body.dataset.verdict == 'good'");
+    assert_eq!(
+        tab.value("document.querySelector('#problems').hidden"),
+        json!(true)
+    );
     assert_clean(&tab, &kp);
 }
 

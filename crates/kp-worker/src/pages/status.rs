@@ -38,7 +38,7 @@ const DOCUMENT: &str = concat!(
 /// What the page may do; a test says how the hashes are.
 const POLICY: &str = concat!(
     "default-src 'none'; style-src 'sha256-g/QWe4oAyhb24OYhG1UcDnkVOsw1AsWvK2OdpZZ1dzc='; ",
-    "script-src 'sha256-7e2nJ2vj5Fhk279ZaZuoPd/1gc61u23jcbs6bOA8RaA='; ",
+    "script-src 'sha256-aCaJMr6DfwRCzn58ueApUptr6wNstJvrV1McPT6F8jk='; ",
     "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
 );
 

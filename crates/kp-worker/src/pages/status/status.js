@@ -12,6 +12,8 @@ const MINUTE_MS = 60000;
 const HOUR_MS = 3600000;
 // What hangs has answered nothing for so long.
 const SILENT_S = 8;
+// An attempt that waits for so long is overdue.
+const OVERDUE_MS = 5000;
 // Peers of a group that are shown at first, and groups up to which size are open at first.
 const PEERS_SHOWN = 50;
 const GROUP_OPEN = 20;
@@ -130,10 +132,17 @@ function silentPeers(group) {
     const then = earlierPeer(group, peer);
     return peer.overdue > 0 && then && answered(peer.attempts) === answered(then.attempts);
   });
-  if (silent.length === 0) return [];
+  if (silent.length === 0 || isPolled(group)) return [];
   const waiting = silent.reduce((sum, peer) => sum + peer.overdue, 0);
   const text = `${named(silent, (peer) => peer.peer)} answered nothing in the last ${span(seconds())} while ${plural(waiting, "request")} waited`;
   return [{ level: waiting < 5 ? "warning" : "critical", about: "upstream", name: group.upstream, text }];
+}
+
+// One answer in ten takes that long, so to wait is nothing new: long polls.
+function isPolled(group) {
+  const [first, ...rest] = group.peers.map((peer) => peer.head_time.buckets);
+  const all = rest.reduce((sums, buckets) => sums.map((sum, at) => sum + buckets[at]), first);
+  return quantile(state.doc.bounds_ms, all, 0.9) > OVERDUE_MS;
 }
 
 // Peers that get requests and fail many of them. What the client broke off says nothing about a peer.
