@@ -33,6 +33,8 @@ pub struct Books {
     sampler: Sampler,
     /// How many claims had found no room when that was told last.
     told: u64,
+    /// The first of all these moments: a lone worker asks for it in each turn of its loop.
+    next_ms: u64,
 }
 
 impl Books {
@@ -40,17 +42,17 @@ impl Books {
     pub fn suspect(&mut self, now_ms: u64) {
         self.due_ms = Some(now_ms + EVERY_MS);
         self.until_ms = now_ms + FOR_MS;
+        self.plan();
     }
 
     /// When [`Books::look`] has something to do.
-    pub fn due_ms(&self) -> Option<u64> {
-        let dues = [
-            self.due_ms,
-            self.soon_ms,
-            Some(self.reclaim_ms),
-            self.sampler.due_ms(),
-        ];
-        dues.into_iter().flatten().min()
+    pub fn due_ms(&self) -> u64 {
+        self.next_ms
+    }
+
+    fn plan(&mut self) {
+        let dues = [self.due_ms, self.soon_ms, self.sampler.due_ms()];
+        self.next_ms = dues.into_iter().flatten().fold(self.reclaim_ms, u64::min);
     }
 
     /// Where few rows of peers are left, those that nobody uses are taken back soon.
@@ -94,6 +96,7 @@ impl Books {
                 );
             }
         }
+        self.plan();
     }
 }
 
@@ -129,6 +132,21 @@ mod tests {
         }
         let peers = series.rows().filter(|info| info.kind == SeriesKind::Peer);
         assert!(peers.count() < 512 && series.info(kept.index()).is_some());
+    }
+
+    #[test]
+    fn books_are_due_when_one_of_their_moments_comes() {
+        let shm = Shm::private().unwrap();
+        let mut books = Books::default();
+        assert_eq!(books.due_ms(), 0, "at once");
+        books.look(&shm, false, 5_000);
+        assert_eq!(books.due_ms(), 5_000 + RECLAIM_MS);
+        books.suspect(6_000);
+        assert_eq!(books.due_ms(), 6_000 + EVERY_MS);
+        books.look(&shm, false, 6_000 + FOR_MS);
+        assert_eq!(books.due_ms(), 5_000 + RECLAIM_MS);
+        books.look(&shm, true, 40_000);
+        assert!(books.due_ms() < 50_000, "samples are taken");
     }
 
     /// Nothing is taken back in a hurry where there is room.
@@ -167,7 +185,7 @@ mod tests {
                 shm.peers().leave(row);
             }
             books.look(&shm, false, now_ms);
-            assert!(books.due_ms().is_some_and(|due| due > now_ms));
+            assert!(books.due_ms() > now_ms);
         }
         assert_eq!(shm.peers().overflows(), 0);
     }

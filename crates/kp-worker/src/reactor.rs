@@ -283,8 +283,9 @@ impl Worker {
         wait_ms = wait_ms.min(self.accept_again_ms().saturating_sub(now_ms));
         wait_ms = wait_ms.min(self.lines.due_ms().saturating_sub(now_ms));
         wait_ms = wait_ms.min(self.names.due_ms().saturating_sub(now_ms));
-        let books = self.books.as_ref().and_then(Books::due_ms);
-        wait_ms = wait_ms.min(books.unwrap_or(u64::MAX).saturating_sub(now_ms));
+        if let Some(books) = &self.books {
+            wait_ms = wait_ms.min(books.due_ms().saturating_sub(now_ms));
+        }
         if let Some(drain) = &self.drain {
             let due_ms = drain.due_ms(self.is_listening());
             wait_ms = wait_ms.min(due_ms.saturating_sub(now_ms));
@@ -296,7 +297,7 @@ impl Worker {
     fn keep_books(&mut self) {
         let now_ms = self.clock.mono_ms;
         if let Some(books) = &mut self.books
-            && books.due_ms().is_none_or(|due_ms| due_ms <= now_ms)
+            && books.due_ms() <= now_ms
         {
             books.look(&self.shm, self.config.http.shows_status(), now_ms);
         }

@@ -196,7 +196,7 @@ impl Master {
             .plan
             .deadline_ms()
             .into_iter()
-            .chain(self.books.due_ms())
+            .chain([self.books.due_ms()])
             .chain([self.certificates.due_ms()])
             .chain(listeners)
             .chain(self.control.deadline_ms())
