@@ -60,14 +60,18 @@ complete -c kp -n '__kp_said ctl peer' -a 'max_conns' -d 'give a peer another li
 complete -c kp -n '__kp_said ctl peer' -a 'reset' -d 'forget a peer\'s failures and its ejection'
 complete -c kp -n '__kp_said ctl peer add' -l force
 complete -c kp -n '__kp_said ctl peer remove' -l force
+complete -c kp -n '__kp_said ctl peer remove' -l wait
 complete -c kp -n '__kp_said ctl peer drain' -l force
+complete -c kp -n '__kp_said ctl peer drain' -l wait
 complete -c kp -n '__kp_said ctl peer down' -l force
+complete -c kp -n '__kp_said ctl peer down' -l wait
 complete -c kp -n '__kp_said ctl peer up' -l force
 complete -c kp -n '__kp_said ctl peer weight' -l force
 complete -c kp -n '__kp_said ctl peer max_conns' -l force
 complete -c kp -n '__kp_said ctl peer reset' -l force
 complete -c kp -n '__kp_said ctl reset' -l force
 complete -c kp -n '__kp_said ctl batch' -l force
+complete -c kp -n '__kp_said ctl batch' -l wait
 complete -c kp -n '__kp_said ctl batch' -F
 complete -c kp -n '__kp_said ctl requests' -x -l limit
 complete -c kp -n '__kp_said ctl requests' -x -l longer

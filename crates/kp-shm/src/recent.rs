@@ -34,7 +34,7 @@ pub struct Entry {
     pub attempt: u16,
     /// The virtual host.
     pub server: Option<SeriesIndex>,
-    /// The peer of that attempt.
+    /// The peer of that attempt; its group, where no peer could be asked.
     pub peer: Option<SeriesIndex>,
     /// `$connection`.
     pub serial: u64,

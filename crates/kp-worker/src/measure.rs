@@ -123,18 +123,22 @@ impl Worker {
         self.shm.recent().push(self.row, &entry);
     }
 
-    /// The series of the peer that an attempt was made at, which is counted from 1. Others may have been asked since: an error
-    /// page can be an upstream's.
+    /// The series of the peer that an attempt was made at, which is counted from 1; the group's where there was nobody to
+    /// ask. Others may have been asked since: an error page can be an upstream's.
     fn attempted(&self, active: &Active, number: u32) -> Option<&SeriesRow> {
         let attempts = &active.exchange.attempts;
         let at = usize::try_from(number).ok()?.checked_sub(1)?;
-        if at + 1 == attempts.len() {
-            return self.groups.series(active.peer?);
-        }
         let attempt = attempts.get(at)?;
-        let mut peers = self.groups.peers(attempt.upstream);
-        let peer = peers.find(|peer| self.groups.name(*peer) == attempt.address)?;
-        self.groups.series(peer)
+        let peer = if at + 1 == attempts.len() {
+            active.peer
+        } else {
+            let mut peers = self.groups.peers(attempt.upstream);
+            peers.find(|peer| self.groups.name(*peer) == attempt.address)
+        };
+        match peer {
+            Some(peer) => self.groups.series(peer),
+            None => self.groups.group_series(attempt.upstream),
+        }
     }
 
     /// A connection waits in the pool now.

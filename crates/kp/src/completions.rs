@@ -5,7 +5,7 @@
 //! names of upstreams and peers, for which a master would have to be asked at every press of a key.
 
 use crate::cli::ORDERS;
-use crate::ctl::words::FORMS;
+use crate::ctl::words::{FORMS, Value};
 use kp_worker::error_log::LEVELS;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -38,7 +38,7 @@ impl Table {
         let mut flags: Vec<&str> = FORMS
             .iter()
             .flat_map(|form| form.flags)
-            .filter(|flag| !flag.needs.is_empty())
+            .filter(|flag| matches!(flag.value, Value::Needed(_)))
             .map(|flag| flag.name)
             .collect();
         flags.sort_unstable();

@@ -1,17 +1,19 @@
 //! `kp ctl`: looks into a running master and steers it.
 //!
-//! `words` understands the command line and `batch` a file of changes, `show` turns the master's JSON into text for people, `table` is how that looks. What
-//! a command means is the master's affair; with `--json` its answer is passed on as it is.
+//! `words` understands the command line and `batch` a file of changes, `show` turns the master's JSON into text for people,
+//! `table` is how that looks, and `wait` stays until peers that are taken out are empty. What a command means is the
+//! master's affair; with `--json` its answer is passed on as it is.
 
 mod batch;
 mod show;
 mod table;
+mod wait;
 pub(crate) mod words;
 
 use crate::cli::Options;
 use crate::control::command::Refusal;
 use crate::control::{Answer, COMMAND_MAX_BYTES, Request};
-use crate::order;
+use crate::order::{self, Running};
 use crate::report;
 use serde::de::IgnoredAny;
 use std::ffi::OsString;
@@ -19,6 +21,7 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 use std::time::Duration;
 use table::printable;
+use wait::Patience;
 use words::{Line, Wish};
 
 /// How long an answer may take: the master may be busy with a reload.
@@ -55,7 +58,7 @@ fn obey(line: &Line) -> u8 {
         report::say(format_args!(
             "a batch has at most {COMMAND_MAX_BYTES} bytes"
         ));
-        return code::REFUSED;
+        return code::USAGE;
     }
     let Ok(master) = order::running(&line.options) else {
         return code::REFUSED;
@@ -74,21 +77,66 @@ fn obey(line: &Line) -> u8 {
             pid_file.display()
         ));
     }
-    if line.json && serde_json::from_str::<IgnoredAny>(&text).is_ok() {
-        out(&text);
-    } else if code == code::REFUSED {
-        report::print(&refusal(line, &text));
-    } else {
-        // A master of another version: what it says is all that is known.
-        out(&show::people(line, &text).unwrap_or_else(|| printable(&text)));
+    match line.wait.filter(|_| code == code::DONE) {
+        Some(patience) if line.json => stay(&master, &text, patience, true),
+        Some(patience) => match told(line, &text, code) {
+            code::DONE => stay(&master, &text, patience, false),
+            code => code,
+        },
+        None => told(line, &text, code),
     }
-    code
 }
 
-/// Whoever closes the pipe has seen enough.
+/// Passes on what the master says.
+fn told(line: &Line, text: &str, code: u8) -> u8 {
+    if line.json && serde_json::from_str::<IgnoredAny>(text).is_ok() {
+        code.max(out(text))
+    } else if code == code::REFUSED {
+        report::print(&refusal(line, text));
+        code
+    } else {
+        // A master of another version: what it says is all that is known.
+        out(&show::people(line, text).unwrap_or_else(|| printable(text)))
+    }
+}
+
+/// Waits until the peers that a change took out are empty.
+fn stay(master: &Running, changed: &str, patience: Patience, json: bool) -> u8 {
+    let changed = serde_json::from_str(changed).map_err(|error| error.to_string());
+    let waited = changed.and_then(|changed| wait::wait(master, changed, patience));
+    match waited {
+        Ok(waited) if json => {
+            let text = serde_json::to_string(&waited).unwrap_or_default();
+            waited.code().max(out(&(text + "\n")))
+        }
+        Ok(waited) if waited.code() == code::DONE => out(&waited.text()),
+        Ok(waited) => {
+            report::say(waited.complaint());
+            waited.code()
+        }
+        Err(why) if json => {
+            let text = serde_json::to_string(&Refusal::new(why)).unwrap_or_default();
+            code::REFUSED.max(out(&(text + "\n")))
+        }
+        Err(why) => {
+            report::say(why);
+            code::REFUSED
+        }
+    }
+}
+
+/// Whoever closes the pipe has seen enough; who cannot write has seen nothing.
 fn out(text: &str) -> u8 {
-    let _ = io::stdout().lock().write_all(text.as_bytes());
-    code::DONE
+    let mut stdout = io::stdout().lock();
+    let written = stdout.write_all(text.as_bytes());
+    match written.and_then(|()| stdout.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            let error = report::numbered(&error);
+            report::say(format_args!("the answer cannot be written ({error})"));
+            code::REFUSED
+        }
+        _ => code::DONE,
+    }
 }
 
 /// What a refusal is for people.

@@ -218,6 +218,19 @@ impl Running {
         })
     }
 
+    /// Those that live now: this one, or who took its place, and the one whose place that takes.
+    pub(crate) fn everybody(&self) -> Vec<Self> {
+        let pid = pidfile::living_master(&self.pid_file);
+        let own = pid.map(|pid| (self.pid_file.clone(), pid));
+        let all = own.into_iter().chain(self.predecessor());
+        all.map(|(pid_file, pid)| Self { pid_file, pid }).collect()
+    }
+
+    /// Whether it has ended.
+    pub(crate) fn has_ended(&self) -> bool {
+        pidfile::living_master(&self.pid_file) != Some(self.pid)
+    }
+
     /// The master whose place it takes while the binary is changed, as long as that one lives: its pid file and process.
     pub(crate) fn predecessor(&self) -> Option<(PathBuf, i32)> {
         let aside = beside(&self.pid_file, upgrade::ASIDE);

@@ -3,6 +3,7 @@
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use kp_tests::client::Client;
@@ -161,6 +162,59 @@ fn what_cannot_be_done_says_why_and_how_it_ends() {
     let said = ctl(&kp, &["log-level"]);
     let status = kp.command(&["status"]);
     assert_eq!((said.code, said.stderr), (1, status.stderr), "of {pid}");
+}
+
+/// `kp ctl`, with its standard output there.
+fn into(kp: &Kp, arguments: &[&str], stdout: impl Into<Stdio>) -> (Option<i32>, String) {
+    let prefix = format!("{}/", kp.path("").display());
+    let ended = Command::new(kp_tests::kp::binary())
+        .arg("ctl")
+        .args(arguments)
+        .args(["-p", &prefix, "-c", "kp.conf"])
+        .stdout(stdout)
+        .stderr(Stdio::piped())
+        .output()
+        .expect("running kp");
+    let stderr = String::from_utf8_lossy(&ended.stderr).into_owned();
+    (ended.status.code(), stderr)
+}
+
+#[test]
+fn an_answer_that_nobody_reads_is_no_error_and_one_that_cannot_be_written_is() {
+    let kp = answering().start();
+    for arguments in [&["requests"][..], &["--json", "requests"], &["-h"]] {
+        let (reader, closed) = std::io::pipe().expect("a pipe");
+        drop(reader);
+        assert_eq!(into(&kp, arguments, closed), (Some(0), String::new()));
+        let full = std::fs::File::options().write(true).open("/dev/full");
+        let (code, stderr) = into(&kp, arguments, full.expect("/dev/full"));
+        assert_eq!(code, Some(1));
+        let why = "kp: the answer cannot be written (28: No space left on device)\n";
+        assert_eq!(stderr, why);
+    }
+}
+
+/// A master that was killed leaves its pid file and its socket.
+#[test]
+fn a_stale_socket_is_told_from_a_running_kp() {
+    let mut kp = answering().allow("the master process is gone").start();
+    kp.wait_error("generation 1 is serving");
+    let (master, all) = (kp.master_pid(), kp.all_pids());
+    kp.signal(Signal::SIGKILL);
+    kp.wait_exit(SOON);
+    wait::until(SOON, "the orphans to leave", || {
+        !all.iter().any(|pid| kp_tests::process::alive(*pid))
+    });
+    assert!(kp.path("kp.ctl").exists() && kp.path("kp.pid").exists());
+    for arguments in [
+        &["requests"][..],
+        &["--json", "peer", "down", "u", "a", "--wait"],
+    ] {
+        let said = ctl(&kp, arguments);
+        let ended = format!("kp: not running: the process {master} of \"");
+        assert_eq!((said.code, said.stdout.as_str()), (1, ""));
+        assert!(said.stderr.starts_with(&ended), "{}", said.stderr);
+    }
 }
 
 /// The master lives, and answers others, whatever is said to it.

@@ -72,6 +72,12 @@ fn assert_recent(picture: &Value, case: &Case, log_line: &str) {
     assert_eq!(recent["attempt"], json!(attempt), "{path}: {recent}");
     assert_eq!(recent["server"], "incident.test", "{path}: {recent}");
     assert_eq!(recent["peer"], told(peer), "{path}: {recent}");
+    let is_known = recent["upstream"].is_string();
+    assert_eq!(is_known, attempt.is_some(), "{path}: {recent}");
+    if case.reason == "no_live_upstreams" {
+        // There is a group, and nobody in it to ask.
+        assert_eq!(recent["upstream"], addresses, "{path}: {recent}");
+    }
     assert_eq!(
         recent["connection"].to_string(),
         connection,

@@ -24,6 +24,7 @@ mod deadlines;
 mod draining;
 mod early_ends;
 mod ejection;
+mod emptying;
 mod failing;
 mod framing;
 mod from_nginx;

@@ -38,6 +38,11 @@ pub(crate) enum Command {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         level: Option<String>,
     },
+    /// How many requests are in flight at peers, those included that belong to their group no longer.
+    InFlight {
+        /// Which.
+        peers: Vec<PeerName>,
+    },
     /// Changes upstreams: all of these changes or none.
     Change {
         /// Each as its words: `["peer", "down", "app", "127.0.0.1:8080"]`.
@@ -127,6 +132,35 @@ pub(crate) struct Changed {
     pub(crate) silent: Vec<i32>,
     /// How long it took until they did.
     pub(crate) milliseconds: u64,
+    /// The peers that were taken out by them: removed, down or drain.
+    #[serde(default)]
+    pub(crate) out: Vec<PeerName>,
+}
+
+/// A peer of a group.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub(crate) struct PeerName {
+    /// The group.
+    pub(crate) upstream: String,
+    /// `$upstream_addr`.
+    pub(crate) peer: String,
+}
+
+/// The answer to `in-flight`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct InFlight {
+    /// In the order in which they were asked for.
+    pub(crate) peers: Vec<PeerInFlight>,
+}
+
+/// What is in flight at a peer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct PeerInFlight {
+    /// Which.
+    #[serde(flatten)]
+    pub(crate) name: PeerName,
+    /// Attempts under way in all workers of all generations, tunnels included; `None`: nobody counts them.
+    pub(crate) in_flight: Option<u64>,
 }
 
 /// The answer to `log-level`.

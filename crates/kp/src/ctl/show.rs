@@ -22,6 +22,8 @@ pub(crate) fn people(line: &Line, answer: &str) -> Option<String> {
         Command::Connections { .. } => serde_json::from_str(answer).ok().map(connections),
         Command::LogLevel { .. } => serde_json::from_str(answer).ok().map(log_levels),
         Command::Change { .. } => serde_json::from_str(answer).ok().map(changed),
+        // Asked by `--wait` only, which understands it.
+        Command::InFlight { .. } => None,
     }
 }
 

@@ -2,6 +2,7 @@
 //! completions come.
 
 use super::batch::Batch;
+use super::wait::Patience;
 use crate::cli::{self, Options};
 use crate::control::command::{Command, LIMIT};
 use kp_config::overrides::Change;
@@ -31,8 +32,17 @@ pub(crate) struct Form {
 pub(crate) struct Flag {
     /// With its dashes.
     pub(crate) name: &'static str,
-    /// What follows it; empty: nothing.
-    pub(crate) needs: &'static str,
+    pub(crate) value: Value,
+}
+
+/// What follows an option.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Value {
+    Nothing,
+    /// This, attached with `=` or as the next word.
+    Needed(&'static str),
+    /// This, only attached with `=`, or nothing.
+    Possible(&'static str),
 }
 
 /// What was said besides a command's words.
@@ -91,6 +101,18 @@ impl Parts {
             ms.ok_or_else(|| "--longer is a time as in the configuration: 500ms, 5s, 1m".into())
         })
     }
+
+    fn wait(&self) -> Result<Option<Patience>, String> {
+        let Some(text) = self.flag(&WAIT_FLAG) else {
+            return Ok(None);
+        };
+        let limit = kp_config::duration(text);
+        // Without a word there is no limit.
+        if limit.is_none() && !text.is_empty() {
+            return Err("--wait=TIME is a time as in the configuration: 500ms, 30s, 5m".into());
+        }
+        Ok(Some(Patience { limit }))
+    }
 }
 
 /// All commands.
@@ -127,7 +149,7 @@ pub(crate) const FORMS: &[Form] = &[
         words: &["peer", "remove"],
         arguments: "UPSTREAM PEER",
         count: (2, 2),
-        flags: &[FORCE_FLAG],
+        flags: &[FORCE_FLAG, WAIT_FLAG],
         about: "take a peer out for good",
         command: |parts| parts.change(),
     },
@@ -135,7 +157,7 @@ pub(crate) const FORMS: &[Form] = &[
         words: &["peer", "drain"],
         arguments: "UPSTREAM PEER",
         count: (2, 2),
-        flags: &[FORCE_FLAG],
+        flags: &[FORCE_FLAG, WAIT_FLAG],
         about: "send only those sessions to a peer that it has",
         command: |parts| parts.change(),
     },
@@ -143,7 +165,7 @@ pub(crate) const FORMS: &[Form] = &[
         words: &["peer", "down"],
         arguments: "UPSTREAM PEER",
         count: (2, 2),
-        flags: &[FORCE_FLAG],
+        flags: &[FORCE_FLAG, WAIT_FLAG],
         about: "send nothing to a peer",
         command: |parts| parts.change(),
     },
@@ -191,7 +213,7 @@ pub(crate) const FORMS: &[Form] = &[
         words: &["batch"],
         arguments: "[FILE|-]",
         count: (0, 1),
-        flags: &[FORCE_FLAG],
+        flags: &[FORCE_FLAG, WAIT_FLAG],
         about: "make many changes in one step or none: a line each, `peer ...` or `reset ...`",
         command: |parts| {
             let batch = Batch::read(parts.argument(0).as_deref().unwrap_or("-"))?;
@@ -241,15 +263,19 @@ pub(crate) const FORMS: &[Form] = &[
 
 const FORCE_FLAG: Flag = Flag {
     name: "--force",
-    needs: "",
+    value: Value::Nothing,
 };
 const LIMIT_FLAG: Flag = Flag {
     name: "--limit",
-    needs: "N",
+    value: Value::Needed("N"),
 };
 const LONGER_FLAG: Flag = Flag {
     name: "--longer",
-    needs: "TIME",
+    value: Value::Needed("TIME"),
+};
+const WAIT_FLAG: Flag = Flag {
+    name: "--wait",
+    value: Value::Possible("TIME"),
 };
 
 /// A command line that was understood.
@@ -263,6 +289,8 @@ pub(crate) struct Line {
     pub(crate) wish: Wish,
     /// The changes of `batch`.
     pub(crate) batch: Option<Batch>,
+    /// What is in flight at the peers that are taken out is waited for.
+    pub(crate) wait: Option<Patience>,
 }
 
 /// What is wanted.
@@ -322,8 +350,12 @@ impl Form {
     pub(crate) fn shown(&self) -> String {
         let mut shown = self.words.join(" ");
         for flag in self.flags {
-            let gap = if flag.needs.is_empty() { "" } else { " " };
-            shown.push_str(&format!(" [{}{gap}{}]", flag.name, flag.needs));
+            let name = flag.name;
+            shown.push_str(&match flag.value {
+                Value::Nothing => format!(" [{name}]"),
+                Value::Needed(value) => format!(" [{name} {value}]"),
+                Value::Possible(value) => format!(" [{name}[={value}]]"),
+            });
         }
         if !self.arguments.is_empty() {
             shown.push(' ');
@@ -342,7 +374,7 @@ pub(crate) fn help() -> String {
         text.push_str(&format!("  {}\n        {}\n", form.shown(), form.about));
     }
     text.push_str(
-        "\n--json prints the master's answer as it is. A change that leaves an upstream without a usable peer needs --force.\nExit code: 0 done, 1 refused or nobody to ask, 2 the command line is wrong.\n",
+        "\n--json prints the master's answer as it is. A change that leaves an upstream without a usable peer needs --force.\n--wait returns when nothing is in flight any more at the peers that are taken out, tunnels included; with =TIME it is over\nthen, with exit code 1.\nExit code: 0 done, 1 refused, not done in time or nobody to ask, 2 the command line is wrong.\n",
     );
     text
 }
@@ -354,6 +386,7 @@ pub(crate) fn parse(options: Options, arguments: Vec<OsString>) -> Result<Line, 
         json: false,
         wish: Wish::Help,
         batch: None,
+        wait: None,
     };
     let mut words = Vec::new();
     let mut flags = Vec::new();
@@ -380,9 +413,7 @@ pub(crate) fn parse(options: Options, arguments: Vec<OsString>) -> Result<Line, 
         }
     }
     if !help {
-        let (command, batch) = command(&words, flags)?;
-        line.wish = Wish::Command(command);
-        line.batch = batch;
+        (line.wish, line.batch, line.wait) = wish(&words, flags)?;
     }
     Ok(line)
 }
@@ -411,26 +442,33 @@ fn flag(
     let Some(flag) = known.find(|flag| flag.name == name) else {
         return Err(unknown_option(argument));
     };
-    let value = match (flag.needs, attached) {
-        ("", None) => Some(String::new()),
-        ("", Some(_)) => return Err(Complaint::new(format!("option \"{name}\" has no value"))),
-        (_, Some(value)) => Some(value),
-        (_, None) => rest.next().map(|value| text(&value)).transpose()?,
+    let value = match (&flag.value, attached) {
+        (Value::Nothing, Some(_)) => {
+            return Err(Complaint::new(format!("option \"{name}\" has no value")));
+        }
+        (Value::Possible(what), Some(value)) if value.is_empty() => {
+            return Err(Complaint::new(format!(
+                "option \"{name}=\" requires {what}"
+            )));
+        }
+        (Value::Needed(_) | Value::Possible(_), Some(value)) => value,
+        (Value::Nothing | Value::Possible(_), None) => String::new(),
+        (Value::Needed(what), None) => match rest.next() {
+            Some(value) => text(&value)?,
+            None => {
+                let what = format!("option \"{name}\" requires {what}");
+                return Err(Complaint::new(what));
+            }
+        },
     };
-    match value {
-        Some(value) => Ok((flag.name, value)),
-        None => Err(Complaint::new(format!(
-            "option \"{name}\" requires {}",
-            flag.needs
-        ))),
-    }
+    Ok((flag.name, value))
 }
 
-/// Finds the command that begins with these words.
-fn command(
+/// Finds the command that begins with these words, and what belongs to it.
+fn wish(
     words: &[String],
     flags: Vec<(&'static str, String)>,
-) -> Result<(Command, Option<Batch>), Complaint> {
+) -> Result<(Wish, Option<Batch>, Option<Patience>), Complaint> {
     let begins = |form: &&Form| {
         let mut said = words.iter().map(String::as_str);
         form.words.iter().all(|word| said.next() == Some(word))
@@ -460,8 +498,10 @@ fn command(
         flags,
         batch: None,
     };
-    let command = (form.command)(&mut parts).map_err(|what| Complaint::about(form, what))?;
-    Ok((command, parts.batch))
+    let about = |what| Complaint::about(form, what);
+    let wait = parts.wait().map_err(about)?;
+    let command = (form.command)(&mut parts).map_err(about)?;
+    Ok((Wish::Command(command), parts.batch, wait))
 }
 
 /// What no command begins with.
@@ -548,7 +588,7 @@ mod tests {
             ),
             (
                 "peer down a",
-                "something is missing\nusage: kp ctl peer down [--force] UPSTREAM PEER\n",
+                "something is missing\nusage: kp ctl peer down [--force] [--wait[=TIME]] UPSTREAM PEER\n",
             ),
             ("peer weight a b 0", "invalid weight \"0\""),
             ("peer add a b:1", "is no address"),
@@ -595,6 +635,27 @@ mod tests {
                 Wish::Command(Command::Change { changes, force }),
                 "{line}"
             );
+        }
+    }
+
+    #[test]
+    fn whoever_waits_may_have_a_limit() {
+        let wait = |line: &str| parsed(line).unwrap().wait;
+        let limited = |limit| Some(Patience { limit });
+        assert_eq!(wait("peer down a b"), None);
+        assert_eq!(wait("--wait peer down a b"), limited(None));
+        assert_eq!(
+            wait("peer remove a b --wait=1m30s"),
+            limited(Some(std::time::Duration::from_secs(90)))
+        );
+        for (line, part) in [
+            ("peer down a b --wait=", "option \"--wait=\" requires TIME"),
+            ("peer down a b --wait=-1s", "--wait=TIME is a time as in"),
+            ("peer down a b --wait 5s", "\"5s\" is too much\nusage: "),
+            ("peer up a b --wait", "\"--wait\" is no option of"),
+        ] {
+            let said = parsed(line).unwrap_err().text();
+            assert!(said.contains(part), "{line}: {said}");
         }
     }
 

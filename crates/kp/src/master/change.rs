@@ -6,7 +6,7 @@
 
 use super::{Master, ctl};
 use crate::control::AskerId;
-use crate::control::command::{Changed, Refusal};
+use crate::control::command::{Changed, PeerName, Refusal};
 use crate::crew::Crew;
 use crate::report;
 use crate::state::{Adopted, Kept, StateFiles};
@@ -16,7 +16,7 @@ use kp_config::overrides::{Act, Change, Complaint, Emptied, Ground, Overrides, q
 use kp_shm::{CheckState, Shm};
 use kp_sys::{clock, memfile};
 use kp_worker::{Snapshot, Version};
-use std::collections::HashSet;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
@@ -48,6 +48,7 @@ struct Asker {
     id: AskerId,
     version: Version,
     changes: usize,
+    out: Vec<PeerName>,
     since_ms: u64,
 }
 
@@ -132,19 +133,21 @@ impl Master {
             Change::parse(words).map_err(|complaint| refusal(number, complaint))
         });
         let changes: Vec<Change> = parsed.collect::<Result<_, _>>()?;
-        self.try_changes(&changes, force)?;
+        let out = self.try_changes(&changes, force)?;
         let now_ms = clock::monotonic_ms();
         self.steering.askers.push(Asker {
             id: asker,
             version: self.steering.version,
             changes: changes.len(),
+            out,
             since_ms: now_ms,
         });
         self.settle_changes(now_ms);
         Ok(())
     }
 
-    fn try_changes(&mut self, changes: &[Change], force: bool) -> Result<(), Refusal> {
+    /// The peers that were taken out are returned.
+    fn try_changes(&mut self, changes: &[Change], force: bool) -> Result<Vec<PeerName>, Refusal> {
         if self.plan.is_stopping() {
             return Err(Refusal::new("the master process was told to stop"));
         }
@@ -164,6 +167,7 @@ impl Master {
         let shm = self.house.shm;
         let next = judged(&crew.overrides, changes, &ground, force, &shm)?;
         let forget = forgotten(changes, &ground);
+        let out = taken_out(changes, &ground, [&*crew.overrides, &next]);
         self.steering.states.keep(&next, config)?;
         for change in changes {
             let words: Vec<String> = change.words().iter().map(|word| quoted(word)).collect();
@@ -183,7 +187,7 @@ impl Master {
         if let Some(serving) = serving {
             self.show_count(serving);
         }
-        Ok(())
+        Ok(out)
     }
 
     /// Tells every worker that does not know yet, and has answered what it was told before. One that takes nothing at the
@@ -236,7 +240,7 @@ impl Master {
         self.steering
             .forgotten
             .retain(|(version, _)| all_have.is_some_and(|taken| taken < *version));
-        self.steering.askers.retain(|asker| {
+        self.steering.askers.retain_mut(|asker| {
             let behind: Vec<i32> = workers()
                 .filter(|worker| worker.taken < asker.version)
                 .map(|worker| worker.pid)
@@ -249,6 +253,7 @@ impl Master {
                     workers: workers().count() - behind.len(),
                     silent: behind,
                     milliseconds: waited_ms,
+                    out: std::mem::take(&mut asker.out),
                 };
                 answers.push((asker.id, ctl::done(&changed)));
             }
@@ -395,6 +400,43 @@ fn forgotten(changes: &[Change], ground: &Ground<'_>) -> Vec<(String, String)> {
         _ => None,
     });
     forget.collect()
+}
+
+/// The peers that changes are about which take somebody out, as they stood before or stand after them.
+fn taken_out(
+    changes: &[Change],
+    ground: &Ground<'_>,
+    before_and_after: [&Overrides; 2],
+) -> Vec<PeerName> {
+    let mut meant: BTreeMap<usize, HashSet<String>> = BTreeMap::new();
+    for change in changes {
+        if let Change::Peer {
+            upstream,
+            peer,
+            act: Act::Remove | Act::Drain | Act::Down,
+        } = change
+            && let Ok((number, _)) = ground.upstream(upstream)
+        {
+            let peer = ground.canonical(number, peer);
+            meant.entry(number).or_default().insert(peer);
+        }
+    }
+    let mut out = BTreeSet::new();
+    for (number, peers) in meant {
+        let Some(upstream) = ground.at(number) else {
+            continue;
+        };
+        for overrides in before_and_after {
+            for standing in ground.standings(number, overrides) {
+                let peer = standing.address.to_string();
+                if peers.contains(standing.name) || peers.contains(&peer) {
+                    let upstream = upstream.name.clone();
+                    out.insert(PeerName { upstream, peer });
+                }
+            }
+        }
+    }
+    out.into_iter().collect()
 }
 
 /// What is left of overrides on this ground; told in the log.

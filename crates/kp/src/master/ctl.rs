@@ -3,20 +3,22 @@
 use super::Master;
 use super::inquiries::{Purpose, Round};
 use crate::control::command::{
-    Command, ConfiguredLog, Connections, LogLevels, RESET, Refusal, Requests,
+    Command, ConfiguredLog, Connections, InFlight, LogLevels, PeerInFlight, PeerName, RESET,
+    Refusal, Requests,
 };
 use crate::control::{Answer, AskerId};
 use kp_config::model::{ErrorLog, Level, LogTarget};
 use kp_config::overrides::GroupOverrides;
 use kp_config::suggest;
+use kp_shm::{PeerCell, SeriesKind, Shm};
 use kp_sys::clock;
 use kp_worker::error_log::{self, LEVELS};
 use kp_worker::inquiry::{ClientConnection, Findings, Inquiry, PeerConnections, ROWS_MAX};
 use kp_worker::overview::{Moment, UpstreamView, upstreams};
 use serde::Serialize;
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 impl Master {
     /// Does what a command says; the answer may come later.
@@ -36,6 +38,7 @@ impl Master {
         match command {
             Command::UpstreamList {} => Ok(Some(done(&self.upstreams(None)?))),
             Command::UpstreamShow { name } => Ok(Some(done(&self.upstreams(Some(&name))?))),
+            Command::InFlight { peers } => Ok(Some(done(&in_flight(peers, &self.house.shm)))),
             Command::Requests { limit, longer_ms } => {
                 let limit = allowed(limit)?;
                 let inquiry = Inquiry::Requests { limit, longer_ms };
@@ -157,6 +160,29 @@ struct UpstreamAndChanges {
     #[serde(flatten)]
     upstream: UpstreamView,
     changes: Vec<Vec<String>>,
+}
+
+/// What is in flight at these peers. Who left its group stays in the table as long as something is.
+fn in_flight(peers: Vec<PeerName>, shm: &Shm) -> InFlight {
+    let series = shm.series();
+    let wanted: HashSet<&PeerName> = peers.iter().collect();
+    let mut counted: HashMap<PeerName, u64> = HashMap::new();
+    for info in series.rows().filter(|info| info.kind == SeriesKind::Peer) {
+        let Ok([upstream, peer]) = <[String; 2]>::try_from(info.labels) else {
+            continue;
+        };
+        let name = PeerName { upstream, peer };
+        if wanted.contains(&name) {
+            *counted.entry(name).or_default() += series.total(info.index, PeerCell::InFlight);
+        }
+    }
+    let told = peers.into_iter().map(|name| PeerInFlight {
+        in_flight: counted.get(&name).copied(),
+        name,
+    });
+    InFlight {
+        peers: told.collect(),
+    }
 }
 
 fn no_upstream(name: &str, known: &[String]) -> Refusal {
