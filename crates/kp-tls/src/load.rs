@@ -248,10 +248,13 @@ impl Loader<'_, '_> {
         let files: Vec<_> = files.into_iter().flatten().collect();
         // What is named is checked, used or not, as nginx does.
         let trust = self.trust(verification.depth, &files, verification.crl.as_ref());
-        self.note(Role::ClientAuthorities, verification.ca.as_ref());
-        self.note(Role::TrustedAuthorities, verification.trusted.as_ref());
-        self.note(Role::ClientList, verification.crl.as_ref());
         let trust = server::asks(verification.mode).then_some(trust);
+        // The end of what is not used hurts nobody.
+        if trust.is_some() {
+            self.note(Role::ClientAuthorities, verification.ca.as_ref());
+            self.note(Role::TrustedAuthorities, verification.trusted.as_ref());
+            self.note(Role::ClientList, verification.crl.as_ref());
+        }
         let tickets = self.tickets(host, settings);
         let told = match &verification.ca {
             Some(ca) => self.trust(verification.depth, &[ca], None).names(),

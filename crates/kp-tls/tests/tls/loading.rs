@@ -212,6 +212,24 @@ fn the_end_of_every_file_is_told() {
     assert!(own[1].starts_with("certificate \"/etc/kp/b.crt\" expires in 1 day"));
 }
 
+/// Nobody is asked for a certificate, so nobody is refused for want of a newer list.
+#[test]
+fn the_end_of_what_is_not_used_is_not_told() {
+    let root = Authority::new("root");
+    let files = Files::default()
+        .with_pair("a", &root.issue("a.test"))
+        .with("root.crt", root.made.certificate.clone())
+        .with("root.crl", root.revoke(&[77]));
+    let http = server(
+        "ssl_client_certificate /etc/kp/root.crt; ssl_crl /etc/kp/root.crl;
+        location / { proxy_pass https://127.0.0.1:1;
+            proxy_ssl_trusted_certificate /etc/kp/root.crt; proxy_ssl_crl /etc/kp/root.crl; }",
+    );
+    let ends = load(&http, &files).ends();
+    let directives: Vec<&str> = ends.iter().map(|end| end.role.directive()).collect();
+    assert_eq!(directives, ["ssl_certificate"]);
+}
+
 #[test]
 fn the_certificate_is_the_one_that_the_client_can_use() {
     let root = Authority::new("root");
