@@ -224,8 +224,9 @@ impl Exchange {
             Err(failure) => return self.fail(failure, program, context),
         }
         if self.machine.body == BodyState::Consumed && self.request.method.is_none() {
-            return self.answer_without_page();
+            return self.answer_without_body();
         }
+        self.request.refused_status = 0;
         self.machine.tries = 0;
         self.machine.tried.clear();
         if self.machine.body == BodyState::Unread && self.must_collect(location, program) {
@@ -240,18 +241,20 @@ impl Exchange {
     }
 
     /// What an upstream took of a body cannot be sent again, and without it this would be another request: only one that was
-    /// turned into a GET goes on without its body. The client is told what the error page was to stand for.
-    fn answer_without_page(&mut self) -> Action {
-        let text = "the error page is not asked for: the request body was already passed on";
-        self.record.notes.push((Level::Error, text.to_owned()));
-        self.request.forced_status = 0;
-        let status = match self.request.refused_status {
-            status @ 400.. => status,
+    /// turned into a GET goes on without its body. The client is told what an error page was to stand for.
+    fn answer_without_body(&mut self) -> Action {
+        let (status, text) = match self.request.refused_status {
+            status @ 400.. => (status, "the error page is not asked for"),
             // A redirect needs its target, which was an upstream's.
-            _ => 500,
+            _ => (500, "the request is not passed to another location"),
         };
-        let reason = self.record.reason.unwrap_or(Reason::Internal);
-        self.send(Answer::status(status, reason))
+        let text = format!("{text}: the request body was already passed on");
+        self.record.notes.push((Level::Error, text));
+        self.request.forced_status = 0;
+        match self.record.reason {
+            Some(reason) => self.send(Answer::status(status, reason)),
+            None => self.respond(Answer::status(status, Reason::Internal)),
+        }
     }
 
     /// Whether the body is taken whole before a peer is chosen.

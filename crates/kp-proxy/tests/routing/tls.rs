@@ -55,18 +55,17 @@ fn outcome(bed: &Bed, tls: Option<Rc<TlsFacts>>, head: &str) -> String {
         &HeadLimits::default(),
     );
     assert!(read.unwrap());
-    match exchange.handle(Input::Head, &bed.program, &bed.context()) {
+    let action = exchange.handle(Input::Head, &bed.program, &bed.context());
+    // What is logged says what exactly was wrong.
+    let logged = exchange.machine.reported.pop();
+    let detail = logged.and_then(|(_, detail)| detail).unwrap_or_default();
+    match action {
         Action::Respond(answer) => {
             let body = answer.body.unwrap_or_default();
-            let detail = exchange.record.detail.unwrap_or_default();
-            format!(
-                "{} {}{detail}",
-                answer.status,
-                String::from_utf8_lossy(&body)
-            )
+            let body = String::from_utf8_lossy(&body);
+            format!("{} {body}{detail}", answer.status)
         }
         Action::RespondFailure(failure) => {
-            let detail = exchange.record.detail.unwrap_or_default();
             format!("{} {}{detail}", failure.status(), failure.token())
         }
         other => panic!("{other:?}"),
