@@ -204,7 +204,7 @@ tests:
           - exp_labels: {severity: critical, instance: a, server: bad}
             exp_annotations:
               summary: '10% of the requests to bad are answered with a 5xx status'
-              description: 'kp_failures_total says which kp answered itself and why; the others are of the upstreams (kp_peer_attempts_total).'
+              description: 'kp_failures_total says which kp answered itself and why; the others are of the upstreams (kp_peer_attempts_total). Limits answer 503 unless limit_req_status and limit_conn_status say otherwise (429): reasons rate_limited and connections_limited.'
   - interval: 1m
     input_series:
       - {series: 'kp_peer_up{instance="a",upstream="u",peer="10.0.0.1:80"}', values: '0x20'}

@@ -141,6 +141,8 @@ pub enum WaitsFor {
     ProxyLimitRate,
     /// A file that is opened, read or written.
     File,
+    /// A page about kp itself that is being made.
+    Page,
     /// Nothing: the connection was switched to another protocol, and neither side says anything.
     Tunnel,
     /// Its turn in the worker's loop.

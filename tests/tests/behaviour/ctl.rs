@@ -864,3 +864,28 @@ fn upstreams_are_shown(kp: &Kp, first: &str, second: &str) {
     let asked = ctl(kp, &["reset"]);
     assert_eq!(asked.code, 0, "{}", asked.stderr);
 }
+
+/// Pages are made on threads, of which there are few: whoever asks together waits, and not for a file.
+#[test]
+fn who_waits_for_a_page_about_kp_does_not_wait_for_a_file() {
+    let kp = answering()
+        .server("location /page { status; } location /numbers { metrics; }")
+        .start();
+    let mut seen = std::collections::BTreeSet::new();
+    wait::until(SOON, "a page that is being made", || {
+        let mut clients: Vec<Client> = (0..60).map(|_| kp.client()).collect();
+        for (number, client) in clients.iter_mut().enumerate() {
+            let path = ["/page.json", "/numbers"][number % 2];
+            client.send(format!("GET {path} HTTP/1.1\r\nHost: t\r\n\r\n"));
+        }
+        // By the socket, which is quicker than a command.
+        let found = kp_tests::ask::master(&kp, &json!({"command": "requests"}));
+        let requests = found["requests"].as_array().into_iter().flatten();
+        seen.extend(requests.map(|one| one["waits_for"].to_string()));
+        for client in &mut clients {
+            assert_eq!(client.response().status(), 200);
+        }
+        seen.contains("\"page\"")
+    });
+    assert!(!seen.contains("\"file\""), "{seen:?}");
+}

@@ -8,7 +8,7 @@ use crate::client::ClientPhase;
 use crate::park::Wants;
 use crate::reactor::Worker;
 use crate::upstream::UpstreamPhase;
-use kp_config::model::UpstreamId;
+use kp_config::model::{Handler, UpstreamId};
 use kp_proxy::machine::Phase;
 use kp_proxy::{Target, WaitFor};
 use std::time::Duration;
@@ -39,6 +39,14 @@ impl Wait {
     fn goes_on(mut self, at_ms: u64) -> Self {
         self.goes_on_ms = (at_ms != NEVER).then_some(at_ms);
         self
+    }
+}
+
+/// What a thread is asked for by a location that answers itself.
+fn opened_for(handler: &Handler) -> WaitsFor {
+    match handler {
+        Handler::Page(_) => WaitsFor::Page,
+        Handler::Static | Handler::Proxy(_) => WaitsFor::File,
     }
 }
 
@@ -169,7 +177,8 @@ impl Worker {
                 return of_peer(WaitsFor::SendRequest, proxy.upgrade_timeout);
             }
             ResponseStage::Tunnel(_) => return of_peer(WaitsFor::Tunnel, proxy.upgrade_timeout),
-            ResponseStage::Opening | ResponseStage::File(_) => return Wait::new(WaitsFor::File),
+            ResponseStage::Opening => return Wait::new(opened_for(&location.handler)),
+            ResponseStage::File(_) => return Wait::new(WaitsFor::File),
             ResponseStage::Relaying if deadlines.rate != NEVER => {
                 return Wait::new(WaitsFor::ProxyLimitRate)
                     .on(peer)

@@ -122,6 +122,7 @@ fn where_it_waits(request: &RequestInFlight) -> String {
         WaitsFor::LimitRate => "is held back by limit_rate".to_owned(),
         WaitsFor::ProxyLimitRate => format!("reading from {on} is held back by proxy_limit_rate"),
         WaitsFor::File => "waits for a file".to_owned(),
+        WaitsFor::Page => "waits for a page about kp to be made".to_owned(),
         WaitsFor::Tunnel => format!("tunnel to {on}, idle"),
         WaitsFor::Loop => "waits for its turn in the worker".to_owned(),
     };
@@ -347,6 +348,7 @@ mod tests {
             WaitsFor::LimitRate,
             WaitsFor::ProxyLimitRate,
             WaitsFor::File,
+            WaitsFor::Page,
             WaitsFor::Tunnel,
             WaitsFor::Loop,
         ] {
