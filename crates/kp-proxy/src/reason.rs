@@ -299,7 +299,7 @@ reasons! {
         "`worker_memory`, `client_body_buffer_size`, `proxy_buffers`.";
     Internal = "internal", Own, "";
         "Something in kp or in the file system that cannot be explained to the client.";
-        "A directory for bodies that cannot be written; a request body that an error page's upstream would need and that is spent.";
+        "A directory for bodies that cannot be written.";
         "The error log says what.";
     Shutdown = "shutdown", Own, "worker_shutdown_timeout";
         "`worker_shutdown_timeout` ended the exchange.";
@@ -346,8 +346,8 @@ reasons! {
         "A pattern with repetitions inside repetitions, such as `(a+)+`.";
         "The error log has the expression.";
     BadAccelRedirect = "bad_accel_redirect", Upstream, "";
-        "`X-Accel-Redirect` names something that is no URI of this server.";
-        "The application puts in what a client sent, or a path with `..`.";
+        "`X-Accel-Redirect` names something that is no URI of this server, or an upstream for a request whose body was passed on already.";
+        "The application puts in what a client sent, or a path with `..`; or it hands a POST on, and `proxy_request_buffering` is not on.";
         "`$upstream_http_x_accel_redirect`.";
     Intercepted = "upstream_intercepted", Upstream, "proxy_intercept_errors";
         "The upstream answered with an error, and `error_page` says what the client gets instead.";

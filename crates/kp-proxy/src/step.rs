@@ -253,7 +253,8 @@ impl Exchange {
         self.request.forced_status = 0;
         match self.record.reason {
             Some(reason) => self.send(Answer::status(status, reason)),
-            None => self.respond(Answer::status(status, Reason::Internal)),
+            // Without a failure only the upstream can have sent it elsewhere.
+            None => self.respond(Answer::status(status, Reason::BadAccelRedirect)),
         }
     }
 

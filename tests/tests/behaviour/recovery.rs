@@ -126,6 +126,35 @@ fn an_error_page_that_needs_a_lost_body_stands_aside() {
     );
 }
 
+/// An upstream that hands a request on to another cannot hand on the body that it has taken.
+#[test]
+fn a_streamed_body_is_not_handed_on() {
+    let first = Origin::start(|conversation| {
+        let answer = "HTTP/1.1 200 OK\r\nX-Accel-Redirect: @other\r\nContent-Length: 0\r\n\r\n";
+        conversation.answer_all(|_| answer.into())
+    });
+    let second = Origin::ok();
+    let kp = Setup::base(&first)
+        .server(&format!(
+            "kp_reason_header on; location @other {{ proxy_pass http://{}; }}",
+            second.address()
+        ))
+        .location("proxy_request_buffering off;")
+        .start();
+    let body = "x".repeat(100_000);
+    let answer = kp.client().ask(format!(
+        "POST / HTTP/1.1\r\nHost: t\r\nContent-Length: 100000\r\n\r\n{body}"
+    ));
+    let reason = answer.field("x-kp-reason");
+    assert_eq!((answer.status(), reason), (500, Some("bad_accel_redirect")));
+    kp.wait_error(
+        "the request is not passed to another location: the request body was already passed on",
+    );
+    assert_eq!(second.requests().len(), 0);
+    assert_eq!(kp.get("/").status(), 200, "without a body it is passed on");
+    assert_eq!(second.requests().len(), 1);
+}
+
 /// An upstream that stands in for a failed one keeps its connection as any other.
 #[test]
 fn the_upstream_of_an_error_page_is_reached_over_a_kept_connection() {
