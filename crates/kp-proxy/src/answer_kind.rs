@@ -17,6 +17,11 @@ pub enum Routed {
     Close(u16),
 }
 
+/// nginx ends the connection for these three where they are configured, since it uses the numbers for just that.
+pub fn is_for_closing(status: u16) -> bool {
+    matches!(status, 408 | 444 | 499)
+}
+
 /// An answer kp gives without a handler.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answer {

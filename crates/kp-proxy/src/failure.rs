@@ -226,6 +226,16 @@ impl Failure {
         self.reason().side()
     }
 
+    /// Whether the connection is closed without an answer: `limit_req_status` and `limit_conn_status` may say so as `return`
+    /// does, with the statuses that nginx uses for just that.
+    pub fn hangs_up(&self) -> bool {
+        matches!(
+            self.cause,
+            Cause::RateLimited { status, .. } | Cause::PlacesTaken { status, .. }
+                if crate::answer_kind::is_for_closing(status)
+        )
+    }
+
     /// The status the client gets, or the log alone where nothing can be sent any more; 0: the status already sent stays.
     pub fn status(&self) -> u16 {
         match self.cause {

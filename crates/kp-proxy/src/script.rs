@@ -4,7 +4,7 @@
 //! while the instructions of a level run, a capture is escaped as an argument if the request's path came escaped, until
 //! the first `rewrite` that matches; in a replacement only behind its `?`, in a redirect everywhere; in `return` never.
 
-use crate::answer_kind::{Answer, Fault};
+use crate::answer_kind::{Answer, Fault, is_for_closing};
 use crate::vars::Evaluation;
 use crate::{Context, Exchange, Program, Reason};
 use kp_config::model::{
@@ -317,8 +317,7 @@ impl<'a> Run<'a> {
 
 fn without_text(status: u16) -> Flow {
     match status {
-        // nginx ends the connection for these three, since it uses the numbers for just that.
-        408 | 444 | 499 => Flow::Close(status),
+        _ if is_for_closing(status) => Flow::Close(status),
         301 | 302 | 303 | 307 | 308 => {
             Flow::Answer(Answer::redirect(status, Vec::new(), Reason::Return))
         }

@@ -552,6 +552,10 @@ impl Exchange {
         self.machine.failure = Some(failure);
         self.report(failure);
         self.machine.phase = Phase::Answer;
+        if failure.hangs_up() {
+            self.response.status = failure.status();
+            return Action::Close;
+        }
         match program.error_page(self, failure.status(), context) {
             Some(ErrorAction::Reroute) => self.route_again(program, context),
             Some(ErrorAction::Answer(answer)) => self.respond(answer),

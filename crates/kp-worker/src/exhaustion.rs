@@ -1,12 +1,16 @@
-//! Errors that say that this machine, or this process, has run out of something. They are nobody else's fault: no peer is
-//! blamed for them.
+//! Errors that say that this machine, or this process, has run out of something, or that the local address it was told to
+//! use does not do. They are nobody else's fault: no peer is blamed for them.
 
 use std::io;
 
 const ENOMEM: i32 = 12;
+const EINVAL: i32 = 22;
 const ENFILE: i32 = 23;
 const EMFILE: i32 = 24;
 const ENOSPC: i32 = 28;
+const EAFNOSUPPORT: i32 = 97;
+const EADDRINUSE: i32 = 98;
+const EADDRNOTAVAIL: i32 = 99;
 const ENOBUFS: i32 = 105;
 
 /// Descriptors.
@@ -24,6 +28,15 @@ pub(crate) fn is_any(error: &io::Error) -> bool {
     is_of_files(error) || matches!(error.raw_os_error(), Some(ENOMEM | ENOBUFS | ENOSPC))
 }
 
+/// Of a socket with a local address of its own: the address is not this machine's, is taken, or cannot reach the peer's
+/// family or network.
+pub(crate) fn is_of_local_address(error: &io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(EINVAL | EAFNOSUPPORT | EADDRINUSE | EADDRNOTAVAIL)
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -34,5 +47,6 @@ mod tests {
         assert!(is_of_files(&error(EMFILE)) && is_any(&error(ENFILE)));
         assert!(!is_of_files(&error(ENOBUFS)) && is_any(&error(ENOBUFS)));
         assert!(!is_any(&error(111)) && !is_any(&error(99)));
+        assert!(is_of_local_address(&error(99)) && !is_of_local_address(&error(111)));
     }
 }

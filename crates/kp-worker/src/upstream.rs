@@ -19,6 +19,7 @@ use kp_proxy::{Input, WaitFor};
 use kp_shm::{Counter, PeerCell, UpstreamCell};
 use kp_upstream::{Idle, NoPeer, Outcome, PeerId, PickQuery, Put, Ticket};
 use std::hash::{BuildHasher, Hash};
+use std::io;
 use std::net::SocketAddr;
 
 /// What an upstream connection is doing.
@@ -312,22 +313,11 @@ impl Worker {
         {
             opened = kp_sys::socket::connect(target, bind);
         }
-        if !opened.as_ref().is_err_and(exhaustion::is_any) {
-            self.counters.increment(Counter::UpstreamConnects);
-            self.count_for_peer(peer, PeerCell::Connects);
-        }
         let fd = match opened {
             Ok(fd) => fd,
-            Err(error) if exhaustion::is_any(&error) => {
-                self.finish_peer(active, peer, Outcome::NotCounted);
-                active.exchange.record.detail = Some(errno_text(&error));
-                return not_connected(Cause::Overload);
-            }
-            Err(error) => {
-                self.finish_peer(active, peer, Outcome::Failed);
-                return not_connected(Cause::ConnectFailed(error.raw_os_error().unwrap_or(0)));
-            }
+            Err(error) => return self.not_opened(active, peer, &error, bind.is_some()),
         };
+        self.count_connect(peer);
         let location = self.location(active.exchange.location);
         // All without effect on unix sockets. The end of a request body must not wait for an acknowledgement that the
         // upstream delays.
@@ -348,6 +338,34 @@ impl Worker {
         };
         let bound = self.bound_number(&bound);
         self.begin_connection(active, transport, peer, bound)
+    }
+
+    fn count_connect(&self, peer: Option<PeerId>) {
+        self.counters.increment(Counter::UpstreamConnects);
+        self.count_for_peer(peer, PeerCell::Connects);
+    }
+
+    /// A connection failed as soon as it was asked for. `bound`: it has a local address of its own.
+    fn not_opened(
+        &mut self,
+        active: &mut Active,
+        peer: Option<PeerId>,
+        error: &io::Error,
+        bound: bool,
+    ) -> Option<Input> {
+        if exhaustion::is_any(error) {
+            self.finish_peer(active, peer, Outcome::NotCounted);
+            active.exchange.record.detail = Some(errno_text(error));
+            return not_connected(Cause::Overload);
+        }
+        if bound && exhaustion::is_of_local_address(error) {
+            // No word about the peer, which other locations may well reach.
+            self.finish_peer(active, peer, Outcome::NotCounted);
+        } else {
+            self.count_connect(peer);
+            self.finish_peer(active, peer, Outcome::Failed);
+        }
+        not_connected(Cause::ConnectFailed(error.raw_os_error().unwrap_or(0)))
     }
 
     /// Takes a connection that is being opened into use.

@@ -919,3 +919,27 @@ fn other_methods_have_other_rules() {
         assert_eq!(found, [get, head, post, foo], "{path}");
     }
 }
+
+/// As nginx: 444, 499 and 408 stand for an end without an answer wherever they are configured, and no error page is asked.
+#[test]
+fn the_statuses_that_close_do_so_for_limits_too() {
+    let origin = Origin::ok();
+    let text = "http {
+        limit_req_zone $arg_k zone=r:1m rate=1r/m;
+        upstream u { server %U1%; }
+        log_format f '$uri $status $bytes_sent'; access_log ends.log f;
+        server { listen %LISTEN%; error_page 444 /page;
+            location /rate { limit_req zone=r; limit_req_status 444; proxy_pass http://u; }
+            location /other { limit_req zone=r; limit_req_status 499; proxy_pass http://u; }
+            location = /page { return 200 page; } } }";
+    let kp = Setup::new(text).with("U1", origin.address()).start();
+    for (path, status) in [("/rate", 444), ("/other", 499)] {
+        let request = format!("GET {path}?k={status} HTTP/1.1\r\nHost: t\r\n\r\n");
+        let mut client = kp.client();
+        assert_eq!(client.ask(request.as_str()).status(), 200);
+        client.send(request.as_str());
+        assert_eq!(client.read_to_end(SOON).0, b"", "{path}");
+    }
+    let lines = kp.lines("ends.log", 4);
+    assert_eq!((&*lines[1], &*lines[3]), ("/rate 444 0", "/other 499 0"));
+}

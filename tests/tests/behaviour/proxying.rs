@@ -24,6 +24,28 @@ fn connections_come_from_the_bound_address() {
     assert_eq!(kp.get("/variable?from=127.0.0.8").text(), "127.0.0.8");
 }
 
+/// An address of the other family, or one that this machine does not have, says nothing about the peer: it is not passed
+/// over by others afterwards, and a peer that can be reached is found.
+#[test]
+fn no_peer_is_blamed_for_a_local_address_that_does_not_do() {
+    let origin = Origin::ok();
+    let text = "http { upstream u { server %U1% max_fails=1 fail_timeout=1h; }
+        upstream mixed { server [::1]:1 max_fails=1 fail_timeout=1h; server %U1%; }
+        server { listen %LISTEN%;
+        location / { proxy_pass http://u; }
+        location /family { proxy_bind [::1]; proxy_pass http://u; }
+        location /nobodys { proxy_bind 192.0.2.77; proxy_pass http://u; }
+        location /mixed { proxy_bind 127.0.0.1; proxy_pass http://mixed; } } }";
+    let kp = Setup::new(text).with("U1", origin.address()).start();
+    for _ in 0..2 {
+        assert_eq!(kp.get("/family").status(), 502);
+        assert_eq!(kp.get("/nobodys").status(), 502);
+        assert_eq!(kp.get("/mixed").status(), 200);
+        assert_eq!(kp.get("/").status(), 200);
+    }
+    assert!(!kp.error_log().contains("temporarily disabled"));
+}
+
 #[test]
 fn unix_sockets_are_upstreams() {
     let directory = tempfile::tempdir().expect("a directory");
