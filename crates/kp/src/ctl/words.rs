@@ -2,6 +2,7 @@
 //! completions come.
 
 use super::batch::Batch;
+use super::table::printable;
 use super::wait::Patience;
 use crate::cli::{self, Options};
 use crate::control::command::{Command, LIMIT};
@@ -326,7 +327,7 @@ impl Complaint {
 
     /// For a terminal.
     pub(crate) fn text(&self) -> String {
-        let mut text = format!("kp: {}\n", self.what);
+        let mut text = format!("kp: {}\n", printable(&self.what));
         for form in &self.usage {
             text.push_str(&format!("usage: kp ctl {}\n", form.shown()));
         }
@@ -605,6 +606,8 @@ mod tests {
             ("--frobnicate", "invalid option: \"--frobnicate\""),
             ("-p", "option \"-p\" requires directory name"),
             ("\u{1b}[2J", "unknown word \"\\u{1b}[2J\""),
+            ("peer weight a b \u{1b}[2J", "invalid weight \"\\u{1b}[2J\""),
+            ("peer add a \u{1b}[2J", "\"\\u{1b}[2J\" is no address"),
         ] {
             let said = parsed(line).unwrap_err().text();
             assert!(said.contains(part), "{line}: {said}");
