@@ -395,9 +395,18 @@ impl Worker {
             let reason = active.exchange.record.reason;
             self.log_reason(active, Level::Error, &text, reason.map(Reason::token));
         }
-        for (level, text) in std::mem::take(&mut active.exchange.record.notes) {
-            self.log_exchange(active, level, &text);
+        // Almost always there is nothing, and to find that out is to cost nothing.
+        if !active.exchange.record.notes.is_empty() {
+            for (level, text) in std::mem::take(&mut active.exchange.record.notes) {
+                self.log_exchange(active, level, &text);
+            }
         }
+        if !active.exchange.machine.reported.is_empty() {
+            self.report_failures(active);
+        }
+    }
+
+    fn report_failures(&mut self, active: &mut Active) {
         for (failure, detail) in std::mem::take(&mut active.exchange.machine.reported) {
             if let Some(counter) = crate::tally::counter_of(&failure) {
                 self.counters.increment(counter);
