@@ -473,9 +473,12 @@ impl GroupOverrides {
         }
         // An address of a name that is looked up may come back.
         let comes = upstream.servers.iter().any(|line| line.resolve.is_some());
+        if comes || self.settings.is_empty() {
+            return;
+        }
         let known = self.names(number, upstream, ground);
         for (peer, setting) in std::mem::take(&mut self.settings) {
-            if comes || known.contains(&ground.canonical(number, &peer)) {
+            if known.contains(&ground.canonical(number, &peer)) {
                 self.settings.push((peer, setting));
             } else {
                 dropped.push(format!(
@@ -484,9 +487,7 @@ impl GroupOverrides {
             }
         }
     }
-}
 
-impl GroupOverrides {
     /// What [`GroupOverrides::target`] finds.
     fn names(&self, number: usize, upstream: &Upstream, ground: &Ground<'_>) -> HashSet<String> {
         let mut names = HashSet::new();

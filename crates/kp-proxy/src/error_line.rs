@@ -4,6 +4,7 @@ use crate::log_escape::{json_string, visible};
 use crate::target::write_target;
 use crate::{Context, Exchange, Reason};
 use kp_config::model::ListenAddress;
+use std::net::SocketAddr;
 
 /// Longest text of one fact in a JSON line; what is longer is cut, as nginx cuts its lines.
 const JSON_TEXT_MAX: usize = 2048;
@@ -15,8 +16,9 @@ pub struct ErrorFacts {
 }
 
 impl ErrorFacts {
-    /// About a connection without a request: who it is, and the server it belongs to.
-    pub fn of_client(client: String, server: &str) -> Self {
+    /// About a connection without a request: whose it is (`None`: it came over a unix socket), and the server it belongs to.
+    pub fn of_client(remote: Option<SocketAddr>, server: &str) -> Self {
+        let client = remote.map_or_else(|| "unix:".to_owned(), |remote| remote.ip().to_string());
         let known = vec![
             ("client", client.into_bytes()),
             ("server", server.as_bytes().to_vec()),
@@ -34,10 +36,7 @@ impl ErrorFacts {
     /// About a request.
     pub fn of_exchange(exchange: &Exchange, context: &Context<'_>) -> Self {
         let http = &context.config.http;
-        let client = match exchange.connection.remote {
-            Some(address) => address.ip().to_string(),
-            None => "unix:".to_owned(),
-        };
+        let remote = exchange.connection.remote;
         let head = &exchange.request.head;
         if head.is_empty() {
             let listener = http.listeners.get(exchange.connection.listener.index());
@@ -46,10 +45,10 @@ impl ErrorFacts {
                 Some(ListenAddress::Unix(path)) => format!("unix:{}", path.display()),
                 None => String::new(),
             };
-            return Self::of_client(client, &address);
+            return Self::of_client(remote, &address);
         }
         let server = http.servers.get(exchange.server.index());
-        let mut facts = Self::of_client(client, server.map_or("", |one| &one.primary_name));
+        let mut facts = Self::of_client(remote, server.map_or("", |one| &one.primary_name));
         let known = &mut facts.known;
         known.push(("request", head.request_line().to_vec()));
         if let Some(attempt) = exchange.attempts.last() {

@@ -191,8 +191,3 @@ impl Worker {
         }
     }
 }
-
-/// How the error log names who is not known by more than an address.
-pub(crate) fn name_of(remote: Option<SocketAddr>) -> String {
-    remote.map_or_else(|| "unix:".to_owned(), |remote| remote.ip().to_string())
-}

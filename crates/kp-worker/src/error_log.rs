@@ -510,7 +510,7 @@ mod tests {
 
     #[test]
     fn what_is_known_are_the_fields_of_a_json_line() {
-        let facts = ErrorFacts::of_client("192.0.2.1".into(), "example.test");
+        let facts = ErrorFacts::of_client(Some(([192, 0, 2, 1], 1).into()), "example.test");
         let line = json_line(&Entry {
             facts: Some(&facts),
             reason: Some("connect_refused"),

@@ -5,7 +5,6 @@
 //! terminal whose reader does not read, nobody waits for it.
 
 use crate::active::Active;
-use crate::early::name_of;
 use crate::error_log::{self, Entry};
 use crate::line_outlet::{self, LineOutlet};
 use crate::log_file;
@@ -349,7 +348,7 @@ impl Worker {
         if !error_log::wants(targets, level) {
             return;
         }
-        let facts = ErrorFacts::of_client(name_of(client.remote.address()), &front.name);
+        let facts = ErrorFacts::of_client(client.remote.address(), &front.name);
         let facts = match reason {
             Some(reason) => facts.because(reason),
             None => facts,
@@ -377,7 +376,7 @@ impl Worker {
         if !error_log::wants(targets, Level::Info) {
             return;
         }
-        let facts = ErrorFacts::of_client(name_of(remote), &front.name).because(reason);
+        let facts = ErrorFacts::of_client(remote, &front.name).because(reason);
         let entry = Entry {
             level: Level::Info,
             connection: None,

@@ -227,7 +227,7 @@ impl Worker {
         let mut events = Events::with_capacity(EVENTS);
         let mut due = Vec::new();
         while !self.stopping && !self.is_drained() {
-            match self.poll.poll(&mut events, self.wait()) {
+            match self.poll.poll(&mut events, Some(self.wait())) {
                 Ok(()) => {}
                 // After a stop and a continuation, for one: what happened meanwhile is asked for before any deadline.
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
@@ -266,17 +266,19 @@ impl Worker {
         exit::OK
     }
 
-    /// How long the loop may wait.
-    fn wait(&self) -> Option<Duration> {
+    /// How long the loop may wait. It turns once a second at least, which tells others that it does not stand still.
+    fn wait(&self) -> Duration {
         if !self.queue.is_empty()
             || !self.handshakes.is_empty()
             || self.listeners.iter().any(Listening::is_ready)
         {
-            return Some(Duration::ZERO);
+            return Duration::ZERO;
         }
         let now_ms = self.clock.mono_ms;
-        let mut wait_ms = self.wheel.next_wait_ms(now_ms).unwrap_or(u64::MAX);
-        wait_ms = wait_ms.min(kp_shm::TURN_EVERY_MS);
+        let mut wait_ms = kp_shm::TURN_EVERY_MS;
+        if let Some(timer_ms) = self.wheel.next_wait_ms(now_ms) {
+            wait_ms = wait_ms.min(timer_ms);
+        }
         wait_ms = wait_ms.min(self.overdue.due_ms().saturating_sub(now_ms));
         wait_ms = wait_ms.min(self.logs.flush_at_ms().saturating_sub(now_ms));
         wait_ms = wait_ms.min(self.memory.due_ms().saturating_sub(now_ms));
@@ -290,7 +292,7 @@ impl Worker {
             let due_ms = drain.due_ms(self.is_listening());
             wait_ms = wait_ms.min(due_ms.saturating_sub(now_ms));
         }
-        (wait_ms < u64::from(u32::MAX)).then(|| Duration::from_millis(wait_ms))
+        Duration::from_millis(wait_ms)
     }
 
     /// What a master does otherwise: the last hour is written down, series and rows of what is gone are taken back.
